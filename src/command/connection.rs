@@ -1,0 +1,5 @@
+//! The connection family.
+
+use super::Command;
+
+pub const COMMANDS: &[Command] = &[];

@@ -1,0 +1,5 @@
+//! The hash family.
+
+use super::Command;
+
+pub const COMMANDS: &[Command] = &[];

@@ -1,0 +1,5 @@
+//! The introspect family.
+
+use super::Command;
+
+pub const COMMANDS: &[Command] = &[];

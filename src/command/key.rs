@@ -1,0 +1,5 @@
+//! The key family.
+
+use super::Command;
+
+pub const COMMANDS: &[Command] = &[];

@@ -1,0 +1,5 @@
+//! The server family.
+
+use super::Command;
+
+pub const COMMANDS: &[Command] = &[];

@@ -1,0 +1,5 @@
+//! The string family.
+
+use super::Command;
+
+pub const COMMANDS: &[Command] = &[];

@@ -1,0 +1,12 @@
+//! Memory of one core: page-aligned regions for device I/O, the buffers cut from them, and the
+//! fixed tables that bound work in flight.
+
+mod buf;
+mod log_buf;
+mod region;
+mod slots;
+
+pub use buf::{BufPool, DmaBuf};
+pub use log_buf::{DmaSlice, LogBuf};
+pub use region::Region;
+pub use slots::{Slots, Ticket};

@@ -1,0 +1,92 @@
+//! One anonymous mapping, page-aligned, that a device may read and write.
+
+use std::io;
+use std::ptr::NonNull;
+use std::slice;
+
+/// A page-aligned, zeroed memory mapping. It lives until the last buffer cut from it is gone.
+#[derive(Debug)]
+pub struct Region {
+    start: NonNull<u8>,
+    len: usize,
+    /// Position in the core's list of registered buffers.
+    index: u16,
+}
+
+impl Region {
+    /// Maps `len` bytes (rounded up to whole pages). `index` is the place in the core's list of
+    /// registered buffers.
+    pub fn new(len: usize, index: u16) -> io::Result<Region> {
+        let len = len.next_multiple_of(4096);
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no
+        // existing memory; the result is checked before use.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Region { start, len, index })
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    /// Address of byte `offset`. The caller stays within the region.
+    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset < self.len);
+        // SAFETY: `offset` is inside the mapping, so the result stays in the same allocation.
+        unsafe { self.start.add(offset) }
+    }
+
+    /// The whole range as address and length, for registration with the kernel.
+    pub fn as_iovec(&self) -> libc::iovec {
+        libc::iovec { iov_base: self.start.as_ptr().cast(), iov_len: self.len }
+    }
+
+    /// A shared view of a range that nobody writes while the view lives.
+    ///
+    /// # Safety
+    /// No `&mut` to any byte of the range may exist or be made while the result lives.
+    pub(super) unsafe fn slice(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset <= self.len && len <= self.len - offset);
+        // SAFETY: in bounds of a live, initialised mapping; aliasing is the caller's promise.
+        unsafe { slice::from_raw_parts(self.start.as_ptr().add(offset), len) }
+    }
+
+    /// An exclusive view of a range.
+    ///
+    /// # Safety
+    /// No other reference to any byte of the range may exist while the result lives.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) unsafe fn slice_mut(&self, offset: usize, len: usize) -> &mut [u8] {
+        assert!(offset <= self.len && len <= self.len - offset);
+        // SAFETY: in bounds of a live, initialised mapping; aliasing is the caller's promise.
+        unsafe { slice::from_raw_parts_mut(self.start.as_ptr().add(offset), len) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `new` with this length and nothing refers to it any
+        // more: every buffer holds a counted reference to its region.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}

@@ -1,0 +1,1 @@
+//! The index: where each key's record is, in DRAM.

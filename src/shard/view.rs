@@ -1,0 +1,283 @@
+//! What a command sees of the keyspace: the keys that it named, as they are now, and a place
+//! for what it changes.
+//!
+//! A command is a synchronous function over a [`View`]. It never waits. When it asks for bytes
+//! that are not in memory, the accessor returns [`Stop::Fault`]; the command passes it up with
+//! `?` and has changed nothing. The driver loads the bytes and runs the command again from the
+//! start. What a command writes is buffered in the view and becomes one unit in the log after
+//! the command has returned `Ok`.
+//!
+//! A key that expired at [`View::now_ms`] is absent to every accessor. A key named twice in one
+//! command is one key: both positions show the same state, also after a write.
+
+use std::borrow::Cow;
+
+use crate::limits::BULK_LEN_MAX;
+
+/// The type of a value. The numbers are part of the disk format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    String = 1,
+    List = 2,
+    Set = 3,
+    ZSet = 4,
+    Hash = 5,
+    Stream = 6,
+}
+
+impl Kind {
+    pub fn from_bits(bits: u8) -> Option<Kind> {
+        Some(match bits {
+            1 => Kind::String,
+            2 => Kind::List,
+            3 => Kind::Set,
+            4 => Kind::ZSet,
+            5 => Kind::Hash,
+            6 => Kind::Stream,
+            _ => return None,
+        })
+    }
+
+    /// The word that TYPE replies.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::String => "string",
+            Kind::List => "list",
+            Kind::Set => "set",
+            Kind::ZSet => "zset",
+            Kind::Hash => "hash",
+            Kind::Stream => "stream",
+        }
+    }
+}
+
+/// What the index knows of a live key without reading the device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    pub kind: Kind,
+    /// Exact length of the stored value in bytes, when the index can hold it.
+    pub value_len: Option<u32>,
+    /// Unix time in milliseconds at which the key expires.
+    pub expire_at_ms: Option<u64>,
+}
+
+/// Why a command did not finish.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Bytes are missing; load them and run again.
+    Fault(Fault),
+    /// The error reply, without the leading `-` and the line end: `ERR syntax error`.
+    Error(Cow<'static, str>),
+}
+
+impl Stop {
+    /// An error reply of fixed text.
+    pub const fn error(text: &'static str) -> Stop {
+        Stop::Error(Cow::Borrowed(text))
+    }
+}
+
+impl From<String> for Stop {
+    fn from(text: String) -> Stop {
+        Stop::Error(Cow::Owned(text))
+    }
+}
+
+/// Which values are to be loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The value of the key at this position among the command's keys.
+    Key(usize),
+    /// The values of all keys of the command that exist.
+    All,
+}
+
+pub const WRONG_TYPE: Stop =
+    Stop::error("WRONGTYPE Operation against a key holding the wrong kind of value");
+
+/// The value of a key in memory, or not yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resident<'a> {
+    No,
+    Yes(&'a [u8]),
+}
+
+/// What a command does to a key; the last one wins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Write<'a> {
+    Put { kind: Kind, value: Cow<'a, [u8]>, expire_at_ms: Option<u64> },
+    Delete,
+}
+
+/// One distinct key of a command.
+#[derive(Clone, Debug)]
+pub struct KeyState<'a> {
+    pub name: &'a [u8],
+    /// None when the key does not exist (or has expired).
+    pub meta: Option<Meta>,
+    pub value: Resident<'a>,
+    pub write: Option<Write<'a>>,
+}
+
+/// The keyspace as one run of one command may see it.
+#[derive(Debug)]
+pub struct View<'a> {
+    now_ms: u64,
+    random: u64,
+    keys: Vec<KeyState<'a>>,
+    /// Position among the command's keys -> place in `keys`. Empty when they are the same.
+    places: Vec<u32>,
+}
+
+impl<'a> View<'a> {
+    /// `keys` are distinct; `places` maps each key position of the command to one of them, and
+    /// is empty when that is the identity. `random` seeds [`View::random`].
+    pub fn new(now_ms: u64, random: u64, keys: Vec<KeyState<'a>>, places: Vec<u32>) -> View<'a> {
+        View { now_ms, random, keys, places }
+    }
+
+    fn place(&self, key: usize) -> usize {
+        if self.places.is_empty() { key } else { self.places[key] as usize }
+    }
+
+    fn state(&self, key: usize) -> &KeyState<'a> {
+        &self.keys[self.place(key)]
+    }
+
+    /// Wall-clock time of the command in Unix milliseconds: one reading for the whole command.
+    pub fn now_ms(&self) -> u64 {
+        self.now_ms
+    }
+
+    /// Pseudo-random bits: the same sequence again when the command runs again after a fault.
+    pub fn random(&mut self) -> u64 {
+        // splitmix64 (Steele, Lea, Flood 2014).
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Number of key positions of the command.
+    pub fn len(&self) -> usize {
+        if self.places.is_empty() { self.keys.len() } else { self.places.len() }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether two key positions name the same key.
+    pub fn same(&self, a: usize, b: usize) -> bool {
+        self.place(a) == self.place(b)
+    }
+
+    pub fn name(&self, key: usize) -> &'a [u8] {
+        self.state(key).name
+    }
+
+    /// Never faults.
+    pub fn exists(&self, key: usize) -> bool {
+        self.state(key).meta.is_some()
+    }
+
+    /// Never faults.
+    pub fn kind(&self, key: usize) -> Option<Kind> {
+        self.state(key).meta.map(|meta| meta.kind)
+    }
+
+    /// Expiry in Unix milliseconds; None for a key that is absent or does not expire. Never
+    /// faults.
+    pub fn expire_at_ms(&self, key: usize) -> Option<u64> {
+        self.state(key).meta.and_then(|meta| meta.expire_at_ms)
+    }
+
+    /// Stored length of the value in bytes (0 when absent). Faults only when the index cannot
+    /// hold the length.
+    pub fn value_len(&self, key: usize) -> Result<usize, Stop> {
+        match self.state(key).meta {
+            None => Ok(0),
+            Some(Meta { value_len: Some(len), .. }) => Ok(len as usize),
+            Some(_) => Ok(self.bytes(key)?.len()),
+        }
+    }
+
+    /// Refuses a key that exists with another type. Never faults.
+    pub fn expect(&self, key: usize, kind: Kind) -> Result<(), Stop> {
+        match self.kind(key) {
+            Some(found) if found != kind => Err(WRONG_TYPE),
+            _ => Ok(()),
+        }
+    }
+
+    /// The value, None when the key is absent, `WRONGTYPE` when it has another type.
+    pub fn value(&self, key: usize, kind: Kind) -> Result<Option<&[u8]>, Stop> {
+        self.expect(key, kind)?;
+        if !self.exists(key) {
+            return Ok(None);
+        }
+        Ok(Some(self.bytes(key)?))
+    }
+
+    /// The stored bytes of a key of any type; for RENAME, COPY and MOVE.
+    pub fn any_value(&self, key: usize) -> Result<Option<(Meta, &[u8])>, Stop> {
+        match self.state(key).meta {
+            None => Ok(None),
+            Some(meta) => Ok(Some((meta, self.bytes(key)?))),
+        }
+    }
+
+    fn bytes(&self, key: usize) -> Result<&[u8], Stop> {
+        let state = self.state(key);
+        if let Some(Write::Put { value, .. }) = &state.write {
+            return Ok(value);
+        }
+        match state.value {
+            Resident::Yes(bytes) => Ok(bytes),
+            Resident::No => Err(Stop::Fault(Fault::Key(key))),
+        }
+    }
+
+    /// Asks for the values of all keys at once, so that they are read in parallel. For commands
+    /// that will look at every key.
+    pub fn load_all(&self) -> Result<(), Stop> {
+        let missing = self.keys.iter().any(|state| {
+            state.meta.is_some() && state.write.is_none() && state.value == Resident::No
+        });
+        if missing { Err(Stop::Fault(Fault::All)) } else { Ok(()) }
+    }
+
+    /// Sets the key to a value. An expiry that is not after now deletes the key instead.
+    pub fn put(
+        &mut self,
+        key: usize,
+        kind: Kind,
+        value: impl Into<Cow<'a, [u8]>>,
+        expire_at_ms: Option<u64>,
+    ) {
+        let value = value.into();
+        debug_assert!(value.len() <= BULK_LEN_MAX || kind != Kind::String);
+        if expire_at_ms.is_some_and(|at| at <= self.now_ms) {
+            return self.delete(key);
+        }
+        let place = self.place(key);
+        let value_len = Some(value.len() as u32);
+        self.keys[place].meta = Some(Meta { kind, value_len, expire_at_ms });
+        self.keys[place].write = Some(Write::Put { kind, value, expire_at_ms });
+    }
+
+    /// Removes the key; nothing happens when it does not exist.
+    pub fn delete(&mut self, key: usize) {
+        let place = self.place(key);
+        if self.keys[place].meta.take().is_some() {
+            self.keys[place].write = Some(Write::Delete);
+        }
+    }
+
+    /// Ends the view: the distinct keys with what the command wrote.
+    pub fn into_keys(self) -> Vec<KeyState<'a>> {
+        self.keys
+    }
+}

@@ -1,0 +1,75 @@
+//! Counters of one core. Written by their core alone (relaxed, no read-modify-write needed by
+//! others), read by INFO and the metrics endpoint at any time.
+
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// A number that one core writes and anyone reads.
+#[derive(Debug, Default)]
+pub struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds without a locked instruction: only the owning core writes.
+    pub fn add(&self, amount: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    pub fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A level that goes up and down.
+#[derive(Debug, Default)]
+pub struct Gauge(AtomicI64);
+
+impl Gauge {
+    pub fn add(&self, amount: i64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    pub fn set(&self, value: i64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    pub fn get(&self) -> i64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// The counters of one core, on cache lines of their own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub struct CoreStats {
+    pub commands: Counter,
+    pub connections_accepted: Counter,
+    pub connections_rejected: Counter,
+    pub clients: Gauge,
+    pub net_in_bytes: Counter,
+    pub net_out_bytes: Counter,
+    pub keyspace_hits: Counter,
+    pub keyspace_misses: Counter,
+    pub expired_keys: Counter,
+    pub errors: Counter,
+    /// Device reads and writes: requests and bytes.
+    pub device_reads: Counter,
+    pub device_read_bytes: Counter,
+    pub device_writes: Counter,
+    pub device_write_bytes: Counter,
+    pub device_flushes: Counter,
+    /// Keys and keys with an expiry, per database.
+    pub keys: [Gauge; crate::limits::DATABASES],
+    pub expires: [Gauge; crate::limits::DATABASES],
+    /// Bytes of DRAM of the index (slots, directories, expiries).
+    pub index_bytes: Gauge,
+    /// Bytes of query and reply buffers.
+    pub client_bytes: Gauge,
+    /// Turns of the loop, and how many ended parked.
+    pub turns: Counter,
+    pub parks: Counter,
+    /// Commands that went to another core.
+    pub remote_commands: Counter,
+}
