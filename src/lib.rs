@@ -19,6 +19,11 @@ pub mod disk;
 pub mod limits;
 #[allow(unsafe_code)]
 pub mod mem;
+#[allow(unsafe_code)]
+pub mod mesh;
+pub mod net;
 pub mod resp;
+#[allow(unsafe_code)]
+pub mod ring;
 pub mod shard;
 pub mod stats;
