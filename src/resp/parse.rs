@@ -93,12 +93,18 @@ impl fmt::Display for ProtocolError {
 pub struct ParseState {
     /// Nothing can come of a buffer shorter than this.
     need: usize,
-    /// The line that is waited for does not end before this position.
+    /// The line that starts at `line` does not end before `scanned`.
+    line: usize,
     scanned: usize,
     partial: Option<Box<Partial>>,
 }
 
 impl ParseState {
+    /// Where the search for the end of the line at `pos` has to start.
+    fn search_from(&self, pos: usize) -> usize {
+        if self.line == pos { self.scanned.max(pos) } else { pos }
+    }
+
     /// DRAM held beyond the state itself, in bytes.
     pub fn heap_bytes(&self) -> usize {
         self.partial.as_ref().map_or(0, |partial| {
@@ -139,15 +145,47 @@ impl Parser {
         state: &mut ParseState,
         limits: &Limits,
     ) -> Result<Parsed<'p>, ProtocolError> {
-        let buf = &buf[..buf.len().min(REQUEST_LEN_MAX)];
         if buf.len() < state.need {
             return Ok(Parsed::Incomplete { want: state.need });
         }
+        if state.need == 0
+            && let Some(consumed) = self.whole(buf, limits)
+        {
+            return Ok(Parsed::Command { args: Args::new(buf, &self.spans), consumed });
+        }
+        let buf = &buf[..buf.len().min(REQUEST_LEN_MAX)];
         match buf.first() {
             None => Ok(Parsed::Incomplete { want: 1 }),
             Some(b'*') => self.multibulk(buf, state, limits),
             Some(_) => self.inline(buf, state, limits),
         }
+    }
+
+    /// The straight path: an array that is all there, with short and well-formed headers. For
+    /// anything else, errors too, it gives up.
+    #[inline]
+    fn whole(&mut self, buf: &[u8], limits: &Limits) -> Option<usize> {
+        let (args_max, bulk_len_max) = match &limits.before_auth {
+            None => (limits.args_max, limits.bulk_len_max),
+            Some(before) => (before.args_max, before.bulk_len_max),
+        };
+        if buf.len() > REQUEST_LEN_MAX {
+            return None;
+        }
+        let (count, mut pos) = short_header(buf, 0, b'*')?;
+        if count == 0 || count > args_max {
+            return None;
+        }
+        self.recycle();
+        for _ in 0..count {
+            let (len, start) = short_header(buf, pos, b'$')?;
+            pos = start + len + 2;
+            if len > bulk_len_max || pos > buf.len() {
+                return None;
+            }
+            self.spans.push((start as u32, (start + len) as u32));
+        }
+        Some(pos)
     }
 
     fn multibulk<'p>(
@@ -163,7 +201,7 @@ impl Parser {
             }
             None => {
                 self.recycle();
-                match count_header(buf, state.scanned, limits)? {
+                match count_header(buf, state.search_from(0), limits)? {
                     Header::Is { value: 0, next } => {
                         *state = ParseState::default();
                         return Ok(Parsed::Nothing { consumed: next });
@@ -176,7 +214,7 @@ impl Parser {
             }
         };
         while left > 0 {
-            let (len, start) = match bulk_header(buf, pos, state.scanned, limits)? {
+            let (len, start) = match bulk_header(buf, pos, state.search_from(pos), limits)? {
                 Header::Is { value, next } => (value, next),
                 Header::Cut { scanned } => {
                     return self.suspend(state, buf.len() + 1, scanned, pos, left);
@@ -185,7 +223,7 @@ impl Parser {
             let end = start + len;
             // The two bytes after an argument are skipped unseen, as Redis does.
             if buf.len() < end + 2 {
-                return self.suspend(state, end + 2, start, pos, left);
+                return self.suspend(state, end + 2, pos, pos, left);
             }
             self.spans.push((start as u32, end as u32));
             pos = end + 2;
@@ -218,8 +256,7 @@ impl Parser {
         if need > REQUEST_LEN_MAX {
             return Err(ProtocolError::InvalidBulkLength);
         }
-        state.need = need;
-        state.scanned = scanned;
+        (state.need, state.line, state.scanned) = (need, pos, scanned);
         match &mut state.partial {
             Some(partial) => {
                 std::mem::swap(&mut self.spans, &mut partial.spans);
@@ -287,20 +324,40 @@ enum Header {
     },
 }
 
+/// The number of the header line at `pos` and where the next line starts, when it is well formed
+/// and has at most eight digits.
+#[inline(always)]
+fn short_header(buf: &[u8], pos: usize, mark: u8) -> Option<(usize, usize)> {
+    let line = buf.get(pos..)?;
+    let head: &[u8; 4] = line.first_chunk()?;
+    let mut value = usize::from(head[1].wrapping_sub(b'0'));
+    if head[0] != mark || value > 9 {
+        return None;
+    }
+    if head[2] == b'\r' {
+        return Some((value, pos + 4));
+    }
+    // Two digits announce at least ten bytes: the line has more than ten, or is not whole.
+    let line: &[u8; 10] = line.first_chunk()?;
+    for (at, &byte) in line.iter().enumerate().skip(2) {
+        let digit = usize::from(byte.wrapping_sub(b'0'));
+        if digit > 9 {
+            let well_formed = byte == b'\r' && head[1] != b'0';
+            return if well_formed { Some((value, pos + at + 2)) } else { None };
+        }
+        value = value * 10 + digit;
+    }
+    None
+}
+
 /// The `*` line at the start of `buf`. A count below zero is as good as zero.
-#[inline]
 fn count_header(buf: &[u8], scanned: usize, limits: &Limits) -> Result<Header, ProtocolError> {
-    let (value, next) = match short_number(buf, 1) {
-        Some((value, next)) => (value as i64, next),
-        None => match long_line(buf, 0, scanned, limits.line_len_max) {
-            Line::Cut { scanned } => return Ok(Header::Cut { scanned }),
-            Line::TooLong => return Err(ProtocolError::MultibulkCountTooLong),
-            Line::Whole { end } => {
-                let value = decimal(&buf[1..end]).ok_or(ProtocolError::InvalidMultibulkLength)?;
-                (value, end + 2)
-            }
-        },
+    let end = match line_end(buf, 0, scanned, limits.line_len_max) {
+        Line::Whole { end } => end,
+        Line::Cut { scanned } => return Ok(Header::Cut { scanned }),
+        Line::TooLong => return Err(ProtocolError::MultibulkCountTooLong),
     };
+    let value = decimal(&buf[1..end]).ok_or(ProtocolError::InvalidMultibulkLength)?;
     let value = usize::try_from(value).unwrap_or(0);
     if value > limits.args_max {
         return Err(ProtocolError::InvalidMultibulkLength);
@@ -308,57 +365,33 @@ fn count_header(buf: &[u8], scanned: usize, limits: &Limits) -> Result<Header, P
     if limits.before_auth.is_some_and(|before| value > before.args_max) {
         return Err(ProtocolError::UnauthenticatedMultibulkLength);
     }
-    Ok(Header::Is { value, next })
+    Ok(Header::Is { value, next: end + 2 })
 }
 
 /// The `$` line at `pos`.
-#[inline]
 fn bulk_header(
     buf: &[u8],
     pos: usize,
     scanned: usize,
     limits: &Limits,
 ) -> Result<Header, ProtocolError> {
-    let short = if buf.get(pos) == Some(&b'$') { short_number(buf, pos + 1) } else { None };
-    let (value, next) = match short {
-        Some(found) => found,
-        None => match long_line(buf, pos, scanned, limits.line_len_max) {
-            Line::Cut { scanned } => return Ok(Header::Cut { scanned }),
-            Line::TooLong => return Err(ProtocolError::BulkCountTooLong),
-            Line::Whole { .. } if buf[pos] != b'$' => {
-                return Err(ProtocolError::ExpectedDollar { got: buf[pos] });
-            }
-            Line::Whole { end } => {
-                let value = decimal(&buf[pos + 1..end]).and_then(|value| value.try_into().ok());
-                (value.ok_or(ProtocolError::InvalidBulkLength)?, end + 2)
-            }
-        },
+    let end = match line_end(buf, pos, scanned, limits.line_len_max) {
+        Line::Whole { end } => end,
+        Line::Cut { scanned } => return Ok(Header::Cut { scanned }),
+        Line::TooLong => return Err(ProtocolError::BulkCountTooLong),
     };
+    if buf[pos] != b'$' {
+        return Err(ProtocolError::ExpectedDollar { got: buf[pos] });
+    }
+    let value = decimal(&buf[pos + 1..end]).and_then(|value| usize::try_from(value).ok());
+    let value = value.ok_or(ProtocolError::InvalidBulkLength)?;
     if value > limits.bulk_len_max {
         return Err(ProtocolError::InvalidBulkLength);
     }
     if limits.before_auth.is_some_and(|before| value > before.bulk_len_max) {
         return Err(ProtocolError::UnauthenticatedBulkLength);
     }
-    Ok(Header::Is { value, next })
-}
-
-/// The number at `pos` and where the next line starts, when it is whole, of at most nine digits
-/// and well formed: the case that has to be fast.
-#[inline]
-fn short_number(buf: &[u8], pos: usize) -> Option<(usize, usize)> {
-    let line = buf.get(pos..)?;
-    let mut value = 0;
-    for (at, byte) in line.iter().enumerate().take(10) {
-        let digit = byte.wrapping_sub(b'0');
-        if digit > 9 {
-            let well_formed = at == 1 || (at > 1 && line[0] != b'0');
-            let whole = *byte == b'\r' && at + 1 < line.len();
-            return (well_formed && whole).then_some((value as usize, pos + at + 2));
-        }
-        value = value * 10 + u64::from(digit);
-    }
-    None
+    Ok(Header::Is { value, next: end + 2 })
 }
 
 enum Line {
@@ -372,10 +405,9 @@ enum Line {
     TooLong,
 }
 
-/// The line at `pos`, which does not end before `scanned`.
-#[cold]
-fn long_line(buf: &[u8], pos: usize, scanned: usize, line_len_max: usize) -> Line {
-    let end = find(buf, scanned.max(pos), b'\r').unwrap_or(buf.len());
+/// The end of the line at `pos`, which is not before `scanned`.
+fn line_end(buf: &[u8], pos: usize, scanned: usize, line_len_max: usize) -> Line {
+    let end = find(buf, scanned, b'\r').unwrap_or(buf.len());
     if end - pos > line_len_max {
         Line::TooLong
     } else if end + 1 < buf.len() {

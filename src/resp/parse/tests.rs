@@ -53,6 +53,23 @@ fn requests(stream: &[u8]) -> Vec<Words> {
     requests
 }
 
+/// A request of every length that the straight path and the slow path of a header divide at.
+#[test]
+fn arguments_of_many_lengths() {
+    for len in
+        [0, 1, 2, 9, 10, 11, 99, 100, 999, 1000, 9999, 10_000, 100_000, 1_000_000, 10_000_000]
+    {
+        let arg = vec![b'7'; len];
+        let head = format!("*2\r\n$1\r\nG\r\n${len}\r\n");
+        let stream = [head.as_bytes(), &arg, b"\r\n"].concat();
+        assert_eq!(requests(&stream), [[b"G".to_vec(), arg.clone()]]);
+        assert_eq!(
+            parse_whole(&stream[..stream.len() - 1], &LIMITS),
+            (vec![], None, stream.len() - 1)
+        );
+    }
+}
+
 fn words(words: &[&[u8]]) -> Words {
     words.iter().map(|word| word.to_vec()).collect()
 }
