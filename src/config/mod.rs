@@ -1,5 +1,13 @@
 //! Settings: one table of options feeds flags, config file, CONFIG GET/SET and `--help`.
 
-/// The settings in force. Those that CONFIG SET may change are read through it at run time.
-#[derive(Debug, Default)]
-pub struct Live {}
+mod live;
+mod sections;
+mod system;
+pub mod value;
+
+pub use live::{Live, Settings};
+pub use sections::{
+    Access, Bypass, Config, Durability, LogLevel, Logging, Maintenance, Memory, Metrics, Net,
+    NetBackend, Persistence, RxSteering, Slowlog, Storage, StorageBackend, Threads, TlsAuthClients,
+};
+pub use system::System;
