@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use super::options::{self, Change, Opt};
+use super::rewrite;
 use super::sections::{Config, Durability, Maintenance};
 use super::system::System;
 
@@ -15,7 +17,23 @@ use super::system::System;
 pub struct Live {
     config: Mutex<Config>,
     generation: AtomicU64,
-    memory_bytes: u64,
+    system: System,
+}
+
+/// Why CONFIG SET has changed nothing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetError {
+    /// No option has this name.
+    Unknown(String),
+    /// The value of this option is the trouble, and why.
+    Rejected { option: String, reason: String },
+}
+
+/// Why CONFIG REWRITE has changed nothing.
+#[derive(Debug)]
+pub enum RewriteError {
+    NoFile,
+    Io(std::io::Error),
 }
 
 /// What cores need of the settings, resolved: no zero that means "automatic" is left.
@@ -81,7 +99,7 @@ impl Default for Live {
 impl Live {
     pub fn new(config: Config, system: &System) -> Live {
         let generation = AtomicU64::new(1);
-        Live { config: Mutex::new(config), generation, memory_bytes: system.memory_bytes }
+        Live { config: Mutex::new(config), generation, system: system.clone() }
     }
 
     /// Changes whenever a setting has changed.
@@ -92,12 +110,47 @@ impl Live {
     /// The values in force. Read [`generation`](Live::generation) *before*: then a change in
     /// between costs one snapshot more instead of being missed.
     pub fn snapshot(&self) -> Settings {
-        Settings::of(&self.lock(), self.memory_bytes)
+        Settings::of(&self.lock(), self.system.memory_bytes)
     }
 
     /// A copy of the whole configuration.
     pub fn config(&self) -> Config {
         self.lock().clone()
+    }
+
+    /// The value of one option as CONFIG GET shows it.
+    pub fn get(&self, name: &str) -> Option<String> {
+        options::find(name).map(|opt| opt.show(&self.lock()))
+    }
+
+    /// Sets all of these options or, on an error, none.
+    pub fn set(&self, changes: &[(&str, &str)]) -> Result<(), SetError> {
+        let mut seen: Vec<&'static Opt> = Vec::new();
+        for (name, _) in changes {
+            let opt = options::find(name).ok_or_else(|| SetError::Unknown(name.to_string()))?;
+            let reason = refusal(opt, &seen);
+            reason.map_or(Ok(()), |reason| Err(rejected(name, reason)))?;
+            seen.push(opt);
+        }
+        let mut config = self.lock();
+        let mut wanted = config.clone();
+        for (opt, (name, text)) in seen.iter().zip(changes) {
+            opt.set_text(&mut wanted, text).map_err(|reason| rejected(name, &reason))?;
+        }
+        if let Some(fault) = wanted.validate(&self.system).first() {
+            return Err(rejected(fault.option, &fault.text));
+        }
+        log::set_max_level(wanted.logging.level.filter());
+        *config = wanted;
+        self.generation.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Makes the config file say what is in force.
+    pub fn rewrite(&self) -> Result<(), RewriteError> {
+        let config = self.config();
+        let path = config.file.as_ref().ok_or(RewriteError::NoFile)?;
+        rewrite::rewrite(path, &config).map_err(RewriteError::Io)
     }
 
     /// Whether `given` is the password of the default user. Takes the same time for every wrong
@@ -114,4 +167,18 @@ impl Live {
     fn lock(&self) -> MutexGuard<'_, Config> {
         self.config.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Why an option cannot be set at run time, after those in `seen`.
+fn refusal(opt: &'static Opt, seen: &[&'static Opt]) -> Option<&'static str> {
+    match opt.change {
+        Change::Start => Some("can't set immutable config"),
+        Change::Protected => Some("can't set protected config"),
+        Change::Live if seen.iter().any(|&s| std::ptr::eq(s, opt)) => Some("duplicate parameter"),
+        Change::Live => None,
+    }
+}
+
+fn rejected(option: &str, reason: &str) -> SetError {
+    SetError::Rejected { option: option.to_string(), reason: reason.to_string() }
 }

@@ -284,6 +284,18 @@ pub enum LogLevel {
     Warning,
 }
 
+impl LogLevel {
+    /// Redis's four levels on those of the log facade.
+    pub fn filter(self) -> log::LevelFilter {
+        match self {
+            LogLevel::Debug => log::LevelFilter::Trace,
+            LogLevel::Verbose => log::LevelFilter::Debug,
+            LogLevel::Notice => log::LevelFilter::Info,
+            LogLevel::Warning => log::LevelFilter::Warn,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Logging {
     pub dir: PathBuf,
@@ -318,6 +330,8 @@ pub struct Metrics {
 pub struct Access {
     /// Password of the default user; empty: none needed.
     pub requirepass: String,
+    /// Refuse to serve others than this host without a password.
+    pub protected_mode: bool,
     pub aclfile: String,
     /// 0 = off.
     pub tls_port: u16,
@@ -331,6 +345,7 @@ impl Default for Access {
     fn default() -> Access {
         Access {
             requirepass: String::new(),
+            protected_mode: false,
             aclfile: String::new(),
             tls_port: 0,
             tls_cert_file: String::new(),

@@ -1,5 +1,5 @@
-//! Values as text: how each kind of value is read and shown. Errors are what comes after the
-//! option's name and a colon.
+//! Values as text: how each kind of value is read and shown. Error texts are Redis's where it
+//! has the same kind of value; the caller puts the option's name in front.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -127,7 +127,10 @@ pub enum MemoryShare {
 impl MemoryShare {
     pub fn parse(text: &str) -> Result<MemoryShare, String> {
         match text.strip_suffix('%') {
-            Some(number) => Ok(MemoryShare::Percent(integer(number, 1, 100)? as u8)),
+            Some(number) => match integer::<u8>(number, 0, 100) {
+                Ok(percent) => Ok(MemoryShare::Percent(percent)),
+                Err(_) => Err("percentage argument must be less or equal to 100".into()),
+            },
             None => Ok(MemoryShare::Bytes(size(text)?)),
         }
     }
@@ -151,18 +154,42 @@ impl fmt::Display for MemoryShare {
 }
 
 /// A whole number from `min` to `max`.
-pub fn integer(text: &str, min: i64, max: i64) -> Result<i64, String> {
-    let number: i64 = text.parse().map_err(|_| format!("'{text}' is not a whole number"))?;
-    match (min..=max).contains(&number) {
-        true => Ok(number),
-        false => Err(format!("{number} is not between {min} and {max}")),
-    }
+pub fn integer<T: TryFrom<i64>>(text: &str, min: i64, max: i64) -> Result<T, String> {
+    let number: i64 =
+        text.parse().map_err(|_| "argument couldn't be parsed into an integer".to_string())?;
+    let inside = (min..=max).contains(&number);
+    inside
+        .then(|| T::try_from(number).ok())
+        .flatten()
+        .ok_or_else(|| format!("argument must be between {min} and {max} inclusive"))
+}
+
+/// The value of the name `text`.
+pub fn choice<T: Copy>(text: &str, names: &[(&str, T)]) -> Result<T, String> {
+    let found = names.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
+    found.map(|&(_, value)| value).ok_or_else(|| not_one_of(names.iter().map(|&(name, _)| name)))
+}
+
+/// The name of a value of [`choice`].
+pub fn show_choice<T: Copy + PartialEq>(value: T, names: &[(&str, T)]) -> String {
+    names.iter().find(|entry| entry.1 == value).map_or("", |entry| entry.0).to_string()
+}
+
+/// `text` as it is spelled in `names`.
+pub fn one_of(text: &str, names: &[&'static str]) -> Result<&'static str, String> {
+    let found = names.iter().copied().find(|name| name.eq_ignore_ascii_case(text));
+    found.ok_or_else(|| not_one_of(names.iter().copied()))
+}
+
+fn not_one_of<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<&str> = names.collect();
+    format!("argument(s) must be one of the following: {}", names.join(", "))
 }
 
 /// A number of bytes with an optional unit: `k`, `m`, `g`, `t` are powers of 1000; with a `b`
 /// or `ib` behind they are powers of 1024, as in redis.conf.
 pub fn size(text: &str) -> Result<u64, String> {
-    let fault = || format!("'{text}' is not a size such as 1048576, 512mb or 1GiB");
+    let fault = || "argument must be a memory value".to_string();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let unit_bytes: u64 = match unit.to_ascii_lowercase().as_str() {
@@ -180,12 +207,12 @@ pub fn size(text: &str) -> Result<u64, String> {
     number.parse::<u64>().ok().and_then(|n| n.checked_mul(unit_bytes)).ok_or_else(fault)
 }
 
-/// `yes` or `no`; also `true`, `on`, `1` and their opposites.
+/// `yes` or `no`.
 pub fn yes_no(text: &str) -> Result<bool, String> {
     match text.to_ascii_lowercase().as_str() {
-        "yes" | "true" | "on" | "1" => Ok(true),
-        "no" | "false" | "off" | "0" => Ok(false),
-        _ => Err(format!("'{text}' is neither 'yes' nor 'no'")),
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err("argument must be 'yes' or 'no'".into()),
     }
 }
 
@@ -200,9 +227,9 @@ pub fn cpu_list(text: &str) -> Result<Vec<usize>, String> {
     let mut cpus = Vec::new();
     for part in text.split(',').map(str::trim) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let first = integer(first, 0, CPU_MAX).map_err(|_| fault())?;
-        let last = integer(last, first, CPU_MAX).map_err(|_| fault())?;
-        cpus.extend((first..=last).map(|cpu| cpu as usize));
+        let first: u16 = integer(first, 0, CPU_MAX).map_err(|_| fault())?;
+        let last: u16 = integer(last, first.into(), CPU_MAX).map_err(|_| fault())?;
+        cpus.extend((first..=last).map(usize::from));
     }
     let repeated = (1..cpus.len()).find(|&at| cpus[..at].contains(&cpus[at]));
     match repeated {
