@@ -6,6 +6,7 @@
 //! [`Global`](Handler::Global) command concerns the keyspace of every core; its function only
 //! parses the arguments into a [`Global`](global::Global), which the reactors carry out.
 
+pub mod config;
 pub mod connection;
 pub mod expire;
 pub mod float;
