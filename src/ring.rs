@@ -89,6 +89,7 @@ impl Ring {
         let uring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
+            .setup_taskrun_flag()
             .setup_cqsize(COMPLETION_ENTRIES)
             .build(SUBMISSION_ENTRIES)?;
         if !uring.params().is_feature_nodrop() || !uring.params().is_feature_ext_arg() {
@@ -123,6 +124,7 @@ impl Ring {
     /// is given, for that long at most.
     pub fn submit(&self, wait: Option<Duration>) {
         match wait {
+            None if self.is_idle() => {}
             None => self.enter(0),
             Some(wait) => {
                 let timeout = Timespec::new().sec(wait.as_secs()).nsec(wait.subsec_nanos());
@@ -130,6 +132,13 @@ impl Ring {
                 check(self.uring.submitter().submit_with_args(1, &args));
             }
         }
+    }
+
+    /// Nothing is queued and the kernel has nothing for us: no reason for a system call.
+    fn is_idle(&self) -> bool {
+        // SAFETY: the ring belongs to one thread and no other handle is alive.
+        let submission = unsafe { self.uring.submission_shared() };
+        submission.is_empty() && !submission.taskrun() && !submission.cq_overflow()
     }
 
     fn enter(&self, min_complete: u32) {
