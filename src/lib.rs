@@ -17,8 +17,10 @@ pub mod command;
 pub mod config;
 pub mod disk;
 pub mod limits;
+pub mod logging;
 #[allow(unsafe_code)]
 pub mod mem;
+pub mod metrics;
 pub mod resp;
 pub mod shard;
 pub mod stats;

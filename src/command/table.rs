@@ -1,6 +1,6 @@
 //! The table of all commands and how a name finds its row.
 
-use super::{Command, connection, hash, introspect, key, server, string};
+use super::{Command, config, connection, hash, introspect, key, server, string};
 
 /// Every command, grouped by family.
 pub static FAMILIES: &[&[Command]] = &[
@@ -8,6 +8,7 @@ pub static FAMILIES: &[&[Command]] = &[
     key::COMMANDS,
     hash::COMMANDS,
     connection::COMMANDS,
+    config::COMMANDS,
     server::COMMANDS,
     introspect::COMMANDS,
 ];
