@@ -1,8 +1,8 @@
 //! The control plane: devices, listeners, one thread per core, signals, shutdown. It runs before
 //! and after the cores, never in between.
 
-mod core;
-mod devices;
+
+
 mod listen;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};

@@ -1,14 +1,14 @@
 //! Connections come and go; commands on the connection and the server.
 
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use crate::command::SessionFn;
-use crate::command::session::{After, ReplyMode, Session, SessionContext};
+use crate::command::session::{After, Session, SessionContext};
 use crate::disk::Disk;
 use crate::net::{Net, SocketId};
-use crate::resp::{Args, Proto, Reply};
+use crate::resp::{Args, Reply};
 
 use super::Core;
 use super::conn::Conn;
@@ -40,25 +40,12 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     fn session_of(&self, fd: &OwnedFd) -> Session {
         let (addr, local_addr) = addresses(fd);
-        let now_ms = self.now.unix_ms;
+        let id = self.server.next_client_id.fetch_add(1, Ordering::Relaxed);
+        let trusted = !self.settings.password_required;
         Session {
-            id: self.server.next_client_id.fetch_add(1, Ordering::Relaxed),
-            db: 0,
-            proto: Proto::Resp2,
-            authenticated: !self.settings.password_required,
-            reply_mode: ReplyMode::On,
-            name: Vec::new(),
-            lib_name: Vec::new(),
-            lib_ver: Vec::new(),
-            addr,
-            local_addr,
-            created_ms: now_ms,
-            last_active_ms: now_ms,
-            last_command: "NULL",
-            no_evict: false,
-            no_touch: false,
             core: self.id,
-            fd: std::os::fd::AsRawFd::as_raw_fd(fd),
+            fd: fd.as_raw_fd(),
+            ..Session::new(id, addr, local_addr, self.now.unix_ms, trusted)
         }
     }
 

@@ -1,8 +1,7 @@
 //! Any command on keys of this core: run it over what the index and the log buffers know. What
 //! is missing from memory makes it a task.
 
-use crate::clock::Now;
-use crate::command::{Command, Context, Handler, KeyedFn, flag, key};
+use crate::command::{Command, Context, Handler, KeyedFn, errors, flag, key};
 use crate::disk::Disk;
 use crate::net::{Net, SocketId};
 use crate::resp::{Args, Proto, Reply};
@@ -20,7 +19,6 @@ pub const POISONED: &str =
     "IOERR a write to a data device failed: this server accepts no writes until it is restarted";
 pub const TOO_LARGE: &str = "ERR the value is larger than one record can be";
 pub const DAMAGED: &str = "IOERR the stored value is damaged: its checksum does not match";
-pub const NO_MEMORY: &str = "OOM command not allowed when used memory > 'maxmemory'.";
 
 /// What the input does after a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,14 +109,14 @@ pub(crate) fn resolve(
     hash: impl Fn(&[u8]) -> KeyHash,
     keys: &mut Vec<KeyRef>,
     places: &mut Vec<u32>,
-) -> Result<(), Stop> {
+) {
     keys.clear();
     places.clear();
     let mut add = |arg: usize, db: u8| {
         keys.push(KeyRef { arg: arg as u32, db: physical(db), hash: hash(args.at(arg)) });
     };
     if command.is(flag::OTHER_DB) {
-        for (arg, db) in key::keys_across(args, db)? {
+        for (arg, db) in key::keys_across(args, db) {
             add(arg, db);
         }
     } else {
@@ -127,7 +125,6 @@ pub(crate) fn resolve(
     if keys.len() > 1 {
         merge_repeated(keys, places);
     }
-    Ok(())
 }
 
 /// Keeps the first of keys that are named twice and records who is who.
@@ -171,12 +168,12 @@ impl<N: Net, D: Disk> Core<N, D> {
         let Some(conn) = self.conns.get(socket) else { return Flow::Close };
         let (db, proto) = (conn.session.db, conn.session.proto);
         if command.is(flag::DENYOOM) && self.is_out_of_memory() {
-            return self.immediate_error(socket, NO_MEMORY);
+            return self.immediate_error(socket, errors::OUT_OF_MEMORY);
         }
         let mut keys = std::mem::take(&mut self.keys);
         let mut places = Vec::new();
         let shard = &self.shard;
-        let resolved = resolve(
+        resolve(
             command,
             args,
             db,
@@ -185,22 +182,9 @@ impl<N: Net, D: Disk> Core<N, D> {
             &mut keys,
             &mut places,
         );
-        let flow = match resolved {
-            Ok(()) => {
-                let run = Run {
-                    command,
-                    args,
-                    keys: &keys,
-                    places: &places,
-                    proto,
-                    now_ms: self.now.unix_ms,
-                    seed: self.next_seed(),
-                };
-                self.route(socket, db, &run)
-            }
-            Err(Stop::Error(text)) => self.immediate_error(socket, &text),
-            Err(Stop::Fault(_)) => panic!("finding the keys of a command needs no values"),
-        };
+        let (now_ms, seed) = (self.now.unix_ms, self.next_seed());
+        let run = Run { command, args, keys: &keys, places: &places, proto, now_ms, seed };
+        let flow = self.route(socket, db, &run);
         self.keys = keys;
         flow
     }
@@ -361,16 +345,12 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     pub(super) fn is_out_of_memory(&self) -> bool {
-        self.settings.maxmemory_per_core.is_some_and(|limit| self.memory_bytes() > limit)
+        self.memory_bytes() > self.settings.maxmemory_bytes / u64::from(self.cores)
     }
 
     /// DRAM of this core that grows with data and clients, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
         (self.shard.memory_bytes() + self.client_bytes) as u64
-    }
-
-    pub(super) fn now(&self) -> Now {
-        self.now
     }
 
     pub(super) fn origin(&self, conn: SocketId, seq: super::conn::Seq) -> Origin {

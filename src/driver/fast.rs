@@ -2,6 +2,7 @@
 //! into the log buffer (SET) or out of it (GET of a fresh value). A GET of a value on the device
 //! is answered from the buffer that the device filled. All device reads end here.
 
+use crate::command::errors;
 use crate::disk::{Disk, Done, Io, Op};
 use crate::mem::{DmaBuf, Ticket};
 use crate::net::{Net, SocketId, Tx};
@@ -11,7 +12,7 @@ use crate::shard::view::{Kind, Stop, WRONG_TYPE};
 use crate::shard::{AppendError, ReadError};
 
 use super::Core;
-use super::execute::{DAMAGED, Flow, NO_MEMORY, append_error, key_id};
+use super::execute::{DAMAGED, Flow, append_error, key_id};
 use super::intent::Mode;
 use super::message::Origin;
 
@@ -125,7 +126,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             return None;
         }
         if self.is_out_of_memory() {
-            return Some(self.immediate_error(socket, NO_MEMORY));
+            return Some(self.immediate_error(socket, errors::OUT_OF_MEMORY));
         }
         match self.shard.put(db, &hash, key, Kind::String, value, None) {
             Ok(lsn) => {

@@ -3,7 +3,7 @@
 
 use crate::command::session::ReplyMode;
 use crate::command::table;
-use crate::command::{Command, Handler, flag};
+use crate::command::{Command, Handler, errors, flag};
 use crate::disk::Disk;
 use crate::net::{Event, Net, Rx, SocketId};
 use crate::resp::{Args, Parsed, Parser, Proto, Reply};
@@ -118,7 +118,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             self.stall(socket);
             return None;
         }
-        let limits = self.limits.of(conn.session.authenticated);
+        let limits = conn.session.limits(self.settings.password_required);
         match parser.parse(bytes, &mut conn.parse, limits) {
             Ok(Parsed::Command { args, consumed }) => match self.command(socket, args) {
                 Flow::Continue => Some(consumed),
@@ -160,8 +160,9 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// Back-pressure: a peer whose backlog is over its share is not read from until it shrinks.
     fn check_backlog(&mut self, socket: SocketId) {
-        let over = self.client_bytes > self.settings.client_bytes_per_core;
-        let limit = self.settings.query_buffer_limit;
+        let share = self.settings.maxmemory_clients_bytes as usize / self.cores as usize;
+        let over = share > 0 && self.client_bytes > share;
+        let limit = self.settings.client_query_buffer_limit_bytes as usize;
         let Some(conn) = self.conns.get_mut(socket) else { return };
         if conn.backlog() > limit {
             log::warn!(
@@ -182,7 +183,9 @@ impl<N: Net, D: Disk> Core<N, D> {
     fn command(&mut self, socket: SocketId, args: Args<'_>) -> Flow {
         let Some(conn) = self.conns.get_mut(socket) else { return Flow::Close };
         conn.session.last_active_ms = self.now.unix_ms;
-        let plain = conn.session.authenticated && conn.session.reply_mode == ReplyMode::On;
+        conn.session.begin_command();
+        let plain = conn.session.reply_mode == ReplyMode::On
+            && !conn.session.must_authenticate(self.settings.password_required);
         if plain
             && !self.frozen.holds_back()
             && let Some(flow) = self.fast(socket, args)
@@ -195,21 +198,22 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     fn dispatch(&mut self, socket: SocketId, args: Args<'_>) -> Flow {
         let Some(command) = table::find(args.at(0)) else {
-            let text = crate::command::connection::unknown_command_error(args);
+            let text = errors::unknown_command(args);
             return self.refused(socket, &text);
         };
         if !command.takes(args.len()) {
-            let text = crate::command::connection::wrong_arity_error(command.name);
+            let text = errors::wrong_arity(command.name);
             return self.refused(socket, &text);
         }
         let Some(conn) = self.conns.get_mut(socket) else { return Flow::Close };
-        if !conn.session.authenticated && !command.is(flag::NO_AUTH) {
-            return self.refused(socket, crate::command::connection::NO_AUTH);
+        let stranger = conn.session.must_authenticate(self.settings.password_required);
+        if stranger && !command.is(flag::NO_AUTH) {
+            return self.refused(socket, errors::NO_AUTH);
         }
         let flow = self.dispatch_known(socket, command, args);
         if flow != Flow::Stall {
             self.stats.commands.add(1);
-            self.after_reply_mode(socket, args);
+            self.end_command(socket);
         }
         flow
     }
@@ -235,19 +239,13 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     fn refused(&mut self, socket: SocketId, text: &str) -> Flow {
         let flow = self.immediate_error(socket, text);
-        self.after_reply_mode(socket, Args::new(&[], &[]));
+        self.end_command(socket);
         flow
     }
 
-    /// CLIENT REPLY SKIP covers exactly one command, the next one.
-    fn after_reply_mode(&mut self, socket: SocketId, args: Args<'_>) {
-        let Some(conn) = self.conns.get_mut(socket) else { return };
-        match conn.session.reply_mode {
-            ReplyMode::Skipping => conn.session.reply_mode = ReplyMode::On,
-            ReplyMode::SkipNext if !args.is_empty() => {
-                conn.session.reply_mode = ReplyMode::Skipping;
-            }
-            _ => {}
+    fn end_command(&mut self, socket: SocketId) {
+        if let Some(conn) = self.conns.get_mut(socket) {
+            conn.session.end_command();
         }
     }
 
@@ -272,7 +270,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     // Replies of commands that are executed at once.
 
     fn is_muted(conn: &Conn) -> bool {
-        matches!(conn.session.reply_mode, ReplyMode::Off | ReplyMode::Skipping)
+        matches!(conn.session.reply_mode, ReplyMode::Off | ReplyMode::SkipThis)
     }
 
     /// A place for a reply that comes later.

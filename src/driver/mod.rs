@@ -35,7 +35,7 @@ use crate::disk::{Disk, Done};
 use crate::mem::{BufPool, Slots, Ticket};
 use crate::mesh::Mesh;
 use crate::net::{Event, Net, SocketId};
-use crate::resp::{ParseLimits, Parser};
+use crate::resp::Parser;
 use crate::shard::Shard;
 use crate::stats::CoreStats;
 
@@ -88,7 +88,6 @@ pub struct Core<N, D> {
     server: Arc<Server>,
     stats: Arc<CoreStats>,
     settings: Settings,
-    limits: ParseLimits,
     now: Now,
     parser: Parser,
     conns: Conns,
@@ -175,7 +174,6 @@ impl<N: Net, D: Disk> Core<N, D> {
             server: parts.server,
             stats: parts.stats,
             settings: parts.settings,
-            limits: ParseLimits::default(),
             now: Now::default(),
             parser: Parser::new(),
             conns: Conns::default(),

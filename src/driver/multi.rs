@@ -5,16 +5,16 @@
 //! once over all of them, and sends every home core what to write there. The keys stay held
 //! until each home core has written its part, so no other command sees half of it.
 
-use crate::command::{Command, flag};
+use crate::command::Command;
 use crate::disk::Disk;
 use crate::mem::Ticket;
 use crate::net::{Net, SocketId};
 use crate::resp::{Proto, Reply};
-use crate::shard::view::{Fault, KeyState, Stop, Write};
+use crate::shard::view::{KeyState, Stop, Write};
 use crate::shard::{AppendError, UnitWrite};
 
 use super::Core;
-use super::execute::{Bytes, FULL, Flow, KeyRef, Run, Value, append_error, mode_of, wanted};
+use super::execute::{Bytes, Flow, KeyRef, Run, Value, append_error, mode_of};
 use super::intent::Mode;
 use super::message::{Asker, KeyData, KeyWrite, Message, Origin, Packet};
 use super::output::Then;

@@ -5,6 +5,6 @@ mod args;
 mod parse;
 mod reply;
 
-pub use args::Args;
+pub use args::{Args, Span};
 pub use parse::{BeforeAuth, Limits, ParseState, Parsed, Parser, ProtocolError};
 pub use reply::{Proto, Reply};

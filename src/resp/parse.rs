@@ -100,6 +100,11 @@ pub struct ParseState {
 }
 
 impl ParseState {
+    /// Nothing can come of a buffer shorter than this.
+    pub fn need(&self) -> usize {
+        self.need
+    }
+
     /// Where the search for the end of the line at `pos` has to start.
     fn search_from(&self, pos: usize) -> usize {
         if self.line == pos { self.scanned.max(pos) } else { pos }
