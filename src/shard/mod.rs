@@ -2,6 +2,11 @@
 
 pub mod footer;
 pub mod index;
+mod index_arena;
+mod index_hash;
+mod index_slot;
+#[cfg(test)]
+mod index_tests;
 mod le;
 pub mod log;
 pub mod reclaim;
@@ -43,7 +48,7 @@ const DROPPED_PARTITIONS_PER_CALL: usize = 16;
 const EXPIRY_PARTITIONS_PER_STEP: usize = 16;
 
 /// How a shard is set up.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ShardOptions {
     pub core: u16,
     pub cores: u16,
@@ -119,7 +124,6 @@ struct Dropped {
 }
 
 /// The keys of one core.
-#[derive(Debug)]
 pub struct Shard {
     options: ShardOptions,
     segments: Arc<Segments>,
