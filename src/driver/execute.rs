@@ -7,7 +7,7 @@ use crate::net::{Net, SocketId};
 use crate::resp::{Args, Proto, Reply};
 use crate::shard::index::{Found, KeyHash};
 use crate::shard::view::{Fault, KeyState, Meta, Resident, Stop, View, Write};
-use crate::shard::{AppendError, Lsn, UnitWrite};
+use crate::shard::{AppendError, Lsn, Shard, UnitOp, UnitWrite};
 
 use super::Core;
 use super::intent::{KeyId, Mode};
@@ -35,7 +35,7 @@ pub(crate) enum Flow {
 pub(crate) struct KeyRef {
     /// Which argument names it.
     pub arg: u32,
-    /// Physical database.
+    /// Logical database.
     pub db: u8,
     pub hash: KeyHash,
 }
@@ -105,7 +105,6 @@ pub(crate) fn resolve(
     command: &Command,
     args: Args<'_>,
     db: u8,
-    physical: impl Fn(u8) -> u8,
     hash: impl Fn(&[u8]) -> KeyHash,
     keys: &mut Vec<KeyRef>,
     places: &mut Vec<u32>,
@@ -113,7 +112,7 @@ pub(crate) fn resolve(
     keys.clear();
     places.clear();
     let mut add = |arg: usize, db: u8| {
-        keys.push(KeyRef { arg: arg as u32, db: physical(db), hash: hash(args.at(arg)) });
+        keys.push(KeyRef { arg: arg as u32, db, hash: hash(args.at(arg)) });
     };
     if command.is(flag::OTHER_DB) {
         for (arg, db) in key::keys_across(args, db) {
@@ -177,7 +176,6 @@ impl<N: Net, D: Disk> Core<N, D> {
             command,
             args,
             db,
-            |db| shard.physical(db),
             |key| shard.hash(key),
             &mut keys,
             &mut places,
@@ -245,7 +243,7 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     pub(super) fn look_one(&self, key: &KeyRef, now_ms: u64) -> Value {
         let found = self.shard.lookup(key.db, &key.hash, now_ms);
-        let meta = found.as_ref().map(|found| self.shard.meta(found));
+        let meta = found.as_ref().map(|found| Shard::meta(found));
         Value { found, meta, bytes: Bytes::Missing }
     }
 
@@ -315,7 +313,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         if written.next().is_some() {
             let pairs = states.iter().zip(run.keys);
             let writes: Vec<UnitWrite<'_>> = pairs
-                .filter_map(|(state, key)| unit_write(key, state.name, state.write.as_ref()?))
+                .filter_map(|(state, key)| Some(unit_write(key, state.name, state.write.as_ref()?)))
                 .collect();
             return self.shard.append_unit(&writes).map(Some);
         }
@@ -324,7 +322,7 @@ impl<N: Net, D: Disk> Core<N, D> {
                 .shard
                 .put(key.db, &key.hash, state.name, *kind, value, *expire_at_ms)
                 .map(Some),
-            Some(Write::Delete) => self.shard.delete(key.db, &key.hash, state.name),
+            Some(Write::Delete) => self.shard.delete(key.db, &key.hash),
             None => Ok(None),
         }
     }
@@ -408,19 +406,14 @@ pub(crate) fn mode_of(command: &Command) -> Mode {
     if command.is(flag::WRITE) { Mode::Exclusive } else { Mode::Shared }
 }
 
-fn unit_write<'a>(key: &KeyRef, name: &'a [u8], write: &'a Write<'a>) -> Option<UnitWrite<'a>> {
-    let (db, hash) = (key.db, key.hash);
-    Some(match write {
-        Write::Put { kind, value, expire_at_ms } => UnitWrite::Put {
-            db,
-            hash,
-            key: name,
-            kind: *kind,
-            value,
-            expire_at_ms: *expire_at_ms,
-        },
-        Write::Delete => UnitWrite::Delete { db, hash, key: name },
-    })
+fn unit_write<'a>(key: &KeyRef, name: &'a [u8], write: &'a Write<'a>) -> UnitWrite<'a> {
+    let op = match write {
+        Write::Put { kind, value, expire_at_ms } => {
+            UnitOp::Put { kind: *kind, value, expire_at_ms: *expire_at_ms }
+        }
+        Write::Delete => UnitOp::Delete,
+    };
+    UnitWrite { db: key.db, hash: key.hash, key: name, op }
 }
 
 /// The error reply for a refused append.

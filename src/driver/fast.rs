@@ -9,7 +9,7 @@ use crate::net::{Net, SocketId, Tx};
 use crate::resp::{Args, Proto, Reply};
 use crate::shard::index::{Entry, KeyHash};
 use crate::shard::view::{Kind, Stop, WRONG_TYPE};
-use crate::shard::{AppendError, ReadError};
+use crate::shard::{AppendError, ReadError, ReadSpan};
 
 use super::Core;
 use super::execute::{DAMAGED, Flow, append_error, key_id};
@@ -23,8 +23,8 @@ const KEY_INLINE_MAX: usize = 48;
 #[derive(Debug)]
 pub(crate) struct ReadOp {
     pub entry: Entry,
-    /// Where the record starts in the buffer.
-    pub skip: u32,
+    /// What is read, and in which life of its segment.
+    pub span: ReadSpan,
     pub purpose: Purpose,
 }
 
@@ -79,7 +79,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             return None;
         }
         let session = &self.conns.get(socket)?.session;
-        let (proto, db) = (session.proto, self.shard.physical(session.db));
+        let (proto, db) = (session.proto, session.db);
         if self.intents.blocks(key_id(db, &hash), Mode::Shared) {
             return None;
         }
@@ -121,7 +121,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         if self.home(&hash) != self.id {
             return None;
         }
-        let db = self.shard.physical(self.conns.get(socket)?.session.db);
+        let db = self.conns.get(socket)?.session.db;
         if self.intents.blocks(key_id(db, &hash), Mode::Exclusive) {
             return None;
         }
@@ -164,7 +164,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     /// Starts a read of the record of `entry` into `buf` (of [`Core::read_buffer`]).
     pub(super) fn read(&mut self, entry: Entry, buf: DmaBuf, purpose: Purpose) {
         let span = self.shard.read_request(&entry);
-        let op = ReadOp { entry, skip: span.skip, purpose };
+        let op = ReadOp { entry, span, purpose };
         let Ok(ticket) = self.reads.insert(op) else {
             panic!("read_buffer has seen a free place");
         };
@@ -187,9 +187,9 @@ impl<N: Net, D: Disk> Core<N, D> {
             return self.read_failed(read, format!("IOERR read of a data device failed: {errno}"));
         }
         match read.purpose {
-            Purpose::Get(get) => self.get_done(read.entry, read.skip, get, buf),
-            Purpose::Load { task, place } => self.task_loaded(task, place, read.entry, buf),
-            Purpose::Walk { task, place } => self.walk_read(task, place, read.entry, buf),
+            Purpose::Get(get) => self.get_done(&read.entry, &read.span, get, buf),
+            Purpose::Load { task, place } => self.task_loaded(task, place, &read.entry, &read.span, buf),
+            Purpose::Walk { task, place } => self.walk_read(task, place, &read.entry, &read.span, buf),
         }
     }
 
@@ -201,14 +201,14 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
     }
 
-    fn get_done(&mut self, entry: Entry, _skip: u32, get: Get, mut buf: DmaBuf) {
-        let record = self.shard.decode(&entry, &buf, get.key.as_slice());
+    fn get_done(&mut self, entry: &Entry, span: &ReadSpan, get: Get, mut buf: DmaBuf) {
+        let record = self.shard.decode(entry, span, &buf, get.key.as_slice());
         let value = match record {
-            Ok(record) => record.value_range(),
+            Ok(record) => record.value_offset..record.value_offset + record.value.len(),
             Err(ReadError::Stale) => return self.get_again(get),
             Err(ReadError::OtherKey) => return self.get_reply_null(get),
             Err(ReadError::Corrupt) => {
-                log::error!("{}", self.shard.describe(&entry));
+                log::error!("{}", self.describe(span));
                 return self.reply_error(get.origin, DAMAGED);
             }
         };
@@ -219,6 +219,13 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         let (start, len) = frame_bulk(&mut buf, value.start, value.len());
         self.fill(get.origin, Tx::Value { buf, start, len });
+    }
+
+    /// Names a damaged place for the log.
+    pub(super) fn describe(&self, span: &ReadSpan) -> String {
+        let name = &self.disk.geometry()[usize::from(span.device)].name;
+        let offset = span.offset + u64::from(span.skip);
+        format!("{name}: the record at byte {offset} is damaged")
     }
 
     fn get_reply_null(&mut self, get: Get) {
@@ -248,7 +255,6 @@ impl<N: Net, D: Disk> Core<N, D> {
     /// A `GET` that another core has sent here.
     pub(super) fn get_remote(&mut self, origin: Origin, db: u8, proto: Proto, key: &[u8]) -> bool {
         let hash = self.shard.hash(key);
-        let db = self.shard.physical(db);
         if self.intents.blocks(key_id(db, &hash), Mode::Shared) {
             return false;
         }

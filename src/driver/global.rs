@@ -2,8 +2,7 @@
 //!
 //! Core 0 conducts, one change at a time. It tells every core to freeze: to start no further
 //! command and to report once those begun are done. When all have reported, nothing is under
-//! way anywhere; a second round then collects the log positions. The change is written to the
-//! superblocks, every core carries it out, and all go on. The pause lasts as long as the slowest
+//! way anywhere, and every core's log position is known. The change is written to the superblocks, every core carries it out, and all go on. The pause lasts as long as the slowest
 //! command under way and two device writes.
 
 use std::collections::VecDeque;
@@ -45,15 +44,15 @@ struct Active {
     change: Change,
     step: Step,
     pending: u32,
-    lsn: u64,
+    horizon: Lsn,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// Waiting for all to be quiet.
     Freezing,
-    /// All are quiet; collecting log positions.
-    Measuring,
+    /// All are quiet; the superblocks are being written.
+    Recording,
     Thawing,
 }
 
@@ -94,11 +93,10 @@ impl<N: Net, D: Disk> Core<N, D> {
             return Flow::Stall;
         }
         let db = conn.session.db;
-        let physical = self.shard.physical(db);
         match request {
             Global::DbSize => {
                 let stats = self.server.stats.iter();
-                let keys: i64 = stats.map(|core| core.keys[usize::from(physical)].get()).sum();
+                let keys: i64 = stats.map(|core| core.keys[usize::from(db)].get()).sum();
                 self.immediate(socket, |reply| reply.int(keys))
             }
             Global::FlushDb => self.change_start(socket, Change::FlushDb { db }),
@@ -135,9 +133,8 @@ impl<N: Net, D: Disk> Core<N, D> {
                 self.frozen.by = Some(asker);
                 self.frozen.reported = false;
             }
-            Message::Frozen { lsn } => self.conduct_step(lsn),
-            Message::Thaw { change, horizon } => self.thaw(change, Lsn(horizon)),
-            Message::Thawed => self.conduct_step(0),
+            Message::Frozen | Message::Thawed => self.conduct_step(),
+            Message::Thaw { change, horizon } => self.thaw(change, horizon),
             Message::Sync { asker } => {
                 self.shard.request_sync();
                 self.frozen.syncs.push((self.shard.appended_lsn(), asker));
@@ -157,7 +154,8 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         let Some((asker, change)) = conductor.queue.pop_front() else { return };
         let pending = self.cores;
-        conductor.active = Some(Active { asker, change, step: Step::Freezing, pending, lsn: 0 });
+        let (step, horizon) = (Step::Freezing, Lsn(0));
+        conductor.active = Some(Active { asker, change, step, pending, horizon });
         self.freeze_all();
     }
 
@@ -168,9 +166,8 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     /// A core has reported; goes on to the next step when that was the last.
-    fn conduct_step(&mut self, lsn: u64) {
+    fn conduct_step(&mut self) {
         let Some(active) = &mut self.frozen.conductor.active else { return };
-        active.lsn = active.lsn.max(lsn);
         active.pending -= 1;
         if active.pending > 0 {
             return;
@@ -178,14 +175,10 @@ impl<N: Net, D: Disk> Core<N, D> {
         active.pending = self.cores;
         match active.step {
             Step::Freezing => {
-                active.step = Step::Measuring;
-                self.freeze_all();
+                active.step = Step::Recording;
+                active.horizon = self.shard.begin_change(active.change);
             }
-            Step::Measuring => {
-                active.step = Step::Thawing;
-                let (change, lsn) = (active.change, active.lsn);
-                self.shard.record_change(change.into(), Lsn(lsn));
-            }
+            Step::Recording => panic!("a core has reported twice"),
             Step::Thawing => {
                 let asker = active.asker;
                 self.frozen.conductor.active = None;
@@ -197,12 +190,13 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// The superblocks have the change (or could not be written): all cores carry it out.
     fn conduct_recorded(&mut self) {
-        let Some(active) = &self.frozen.conductor.active else { return };
-        if active.step != Step::Thawing {
+        let Some(active) = &mut self.frozen.conductor.active else { return };
+        if active.step != Step::Recording {
             return;
         }
         let Some(result) = self.shard.take_recorded() else { return };
-        let (change, horizon, asker) = (active.change, active.lsn, active.asker);
+        active.step = Step::Thawing;
+        let (change, horizon, asker) = (active.change, active.horizon, active.asker);
         let change = match result {
             Ok(()) => Some(change),
             Err(error) => {
@@ -220,9 +214,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         match change {
             None => {}
             Some(Change::Swap { a, b }) => self.shard.swap(a, b),
-            Some(Change::FlushDb { db }) => {
-                self.shard.clear_db(self.shard.physical(db), horizon);
-            }
+            Some(Change::FlushDb { db }) => self.shard.clear_db(db, horizon),
             Some(Change::FlushAll) => {
                 (0..crate::limits::DATABASES as u8).for_each(|db| self.shard.clear_db(db, horizon));
             }
@@ -238,8 +230,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             && self.is_quiet()
         {
             self.frozen.reported = true;
-            let lsn = self.shard.appended_lsn().0;
-            self.send(asker.core, Message::Frozen { lsn });
+            self.send(asker.core, Message::Frozen);
         }
         if self.frozen.conductor.active.is_some() {
             self.conduct_recorded();
@@ -260,7 +251,7 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     fn finish_syncs(&mut self) {
         let synced = self.shard.synced_lsn();
-        let poisoned = self.shard.poisoned().is_some();
+        let poisoned = self.shard.poison().is_some();
         let mut syncs = std::mem::take(&mut self.frozen.syncs);
         syncs.retain(|&(lsn, asker)| {
             if lsn > synced && !poisoned {

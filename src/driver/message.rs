@@ -8,6 +8,7 @@ use crate::command::session::Gather;
 use crate::mem::Ticket;
 use crate::net::SocketId;
 use crate::resp::{Args, Proto, Span};
+use crate::shard::Lsn;
 use crate::shard::view::{Kind, Meta};
 
 /// A command in memory of its own.
@@ -91,9 +92,9 @@ pub enum Message {
     Answer { task: Ticket, text: String, count: u64 },
     /// Stop starting commands, finish those begun, then report.
     Freeze { asker: Asker },
-    Frozen { lsn: u64 },
+    Frozen,
     /// Carry out the change for which all cores were frozen (none if it failed), and go on.
-    Thaw { change: Option<Change>, horizon: u64 },
+    Thaw { change: Option<Change>, horizon: Lsn },
     Thawed,
     /// Write everything to the devices.
     Sync { asker: Asker },
@@ -111,10 +112,10 @@ pub enum Change {
     Swap { a: u8, b: u8 },
 }
 
-/// A visit to keys of one database on one core.
+/// A visit to keys of one logical database on one core.
 #[derive(Clone, Debug)]
 pub struct Walk {
-    pub physical: u8,
+    pub db: u8,
     pub cursor: u64,
     /// About how many keys to visit.
     pub count: usize,

@@ -36,7 +36,7 @@ use crate::mem::{BufPool, Slots, Ticket};
 use crate::mesh::Mesh;
 use crate::net::{Event, Net, SocketId};
 use crate::resp::Parser;
-use crate::shard::Shard;
+use crate::shard::{OWN_TAG, Shard};
 use crate::stats::CoreStats;
 
 use conn::Conn;
@@ -210,7 +210,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         self.disk.poll(&mut done);
         let count = done.len();
         for done in done.drain(..) {
-            if crate::shard::is_log_tag(done.tag) {
+            if done.tag & OWN_TAG != 0 {
                 self.shard.complete(done);
             } else {
                 self.read_done(done);

@@ -11,7 +11,7 @@ use crate::mem::Ticket;
 use crate::net::{Net, SocketId};
 use crate::resp::{Proto, Reply};
 use crate::shard::view::{KeyState, Stop, Write};
-use crate::shard::{AppendError, UnitWrite};
+use crate::shard::{AppendError, UnitOp, UnitWrite};
 
 use super::Core;
 use super::execute::{Bytes, Flow, KeyRef, Run, Value, append_error, mode_of};
@@ -423,19 +423,14 @@ impl Hold {
         let keys = self.loads.keys.iter().zip(&self.names);
         keys.zip(writes)
             .filter_map(|((key, name), write)| {
-                let (db, hash) = (key.db, key.hash);
-                match write {
-                    KeyWrite::Keep => None,
-                    KeyWrite::Delete => Some(UnitWrite::Delete { db, hash, key: name }),
-                    KeyWrite::Put { kind, value, expire_at_ms } => Some(UnitWrite::Put {
-                        db,
-                        hash,
-                        key: name,
-                        kind: *kind,
-                        value,
-                        expire_at_ms: *expire_at_ms,
-                    }),
-                }
+                let op = match write {
+                    KeyWrite::Keep => return None,
+                    KeyWrite::Delete => UnitOp::Delete,
+                    KeyWrite::Put { kind, value, expire_at_ms } => {
+                        UnitOp::Put { kind: *kind, value, expire_at_ms: *expire_at_ms }
+                    }
+                };
+                Some(UnitWrite { db: key.db, hash: key.hash, key: name, op })
             })
             .collect()
     }

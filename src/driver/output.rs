@@ -98,7 +98,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     pub(super) fn release_durable(&mut self) {
         while let Some(front) = self.waiting.front() {
             let durable = self.is_durable(front.lsn);
-            if !durable && self.shard.poisoned().is_none() {
+            if !durable && self.shard.poison().is_none() {
                 self.request_durable();
                 return;
             }

@@ -6,7 +6,7 @@ use crate::disk::Disk;
 use crate::mem::{DmaBuf, Ticket};
 use crate::net::Net;
 use crate::resp::Proto;
-use crate::shard::ReadError;
+use crate::shard::{ReadError, ReadSpan};
 use crate::shard::index::Entry;
 
 use super::Core;
@@ -249,7 +249,14 @@ impl<N: Net, D: Disk> Core<N, D> {
         loads.pending > 0
     }
 
-    pub(super) fn task_loaded(&mut self, task: Ticket, place: u32, entry: Entry, buf: DmaBuf) {
+    pub(super) fn task_loaded(
+        &mut self,
+        task: Ticket,
+        place: u32,
+        entry: &Entry,
+        span: &ReadSpan,
+        buf: DmaBuf,
+    ) {
         let Some(mut owner) = self.task_take(task) else { return };
         let name = match &*owner {
             Task::Command(waiter) => {
@@ -259,7 +266,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             Task::Hold(hold) => &hold.names[place as usize],
             _ => return self.task_put(task, owner),
         };
-        let decoded = self.shard.decode(&entry, &buf, name).map(|record| record.value.to_vec());
+        let decoded = self.shard.decode(entry, span, &buf, name).map(|record| record.value.to_vec());
         drop(buf);
         let loads = match &mut *owner {
             Task::Command(waiter) => &mut waiter.loads,
@@ -274,7 +281,7 @@ impl<N: Net, D: Disk> Core<N, D> {
                 loads.values[place as usize] = Value::default();
             }
             Err(ReadError::Corrupt) => {
-                log::error!("{}", self.shard.describe(&entry));
+                log::error!("{}", self.describe(span));
                 loads.failed = Some(DAMAGED.into());
             }
         }
@@ -331,7 +338,6 @@ impl<N: Net, D: Disk> Core<N, D> {
             command,
             args,
             db,
-            |db| shard.physical(db),
             |key| shard.hash(key),
             &mut keys,
             &mut places,

@@ -8,8 +8,8 @@ use crate::disk::Disk;
 use crate::mem::{DmaBuf, Ticket};
 use crate::net::{Net, SocketId};
 use crate::resp::{Proto, Reply};
-use crate::shard::ReadError;
-use crate::shard::index::{Entry, KeyHash};
+use crate::shard::index::{Entry, SlotId};
+use crate::shard::{ReadError, ReadSpan};
 
 use super::Core;
 use super::execute::{DAMAGED, Flow};
@@ -35,7 +35,8 @@ pub(crate) struct Walking {
 
 #[derive(Debug)]
 struct Visit {
-    hash: KeyHash,
+    /// Unknown for a key that was drawn at random.
+    id: Option<SlotId>,
     entry: Entry,
     name: Name,
 }
@@ -74,7 +75,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         let (db, proto) = (conn.session.db, conn.session.proto);
         let origin = self.reserve(socket);
         let mut walk = Walk {
-            physical: self.shard.physical(db),
+            db,
             cursor: 0,
             count: KEYS_STEP,
             kind: None,
@@ -122,8 +123,8 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// A core picked with a probability in proportion to its keys.
     fn random_core(&self, db: u8, random: u64) -> u16 {
-        let physical = usize::from(self.shard.physical(db));
-        let keys = |core: usize| self.server.stats[core].keys[physical].get().max(0) as u64;
+        let db = usize::from(db);
+        let keys = |core: usize| self.server.stats[core].keys[db].get().max(0) as u64;
         let total: u64 = (0..self.cores as usize).map(keys).sum();
         let mut pick = (random >> 8) % total.max(1);
         for core in 0..self.cores as usize {
@@ -218,10 +219,11 @@ impl<N: Net, D: Disk> Core<N, D> {
         // to speak of, and a scan settles the rest.
         let pick = |attempt: u64| {
             let random = random.wrapping_add(attempt.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-            self.shard.random(walk.physical, random, walk.now_ms)
+            let found = self.shard.random(walk.db, random)?;
+            found.expire_at_ms.is_none_or(|at_ms| at_ms > walk.now_ms).then_some(found.entry)
         };
-        let (hash, entry) = (0..64).find_map(pick)?;
-        Some(Visit { hash, entry, name: Name::Unknown })
+        let entry = (0..64).find_map(pick)?;
+        Some(Visit { id: None, entry, name: Name::Unknown })
     }
 
     /// Takes the next entries of the index; returns where to go on.
@@ -229,9 +231,10 @@ impl<N: Net, D: Disk> Core<N, D> {
         let mut cursor = walk.cursor;
         // Partitions of the wrong type must not make one call unbounded.
         for _ in 0..walk.count.max(16) {
-            cursor = self.shard.scan(walk.physical, cursor, walk.now_ms, |hash, entry| {
-                if walk.kind.is_none_or(|kind| kind == entry.kind) {
-                    entries.push(Visit { hash, entry, name: Name::Unknown });
+            cursor = self.shard.scan(walk.db, cursor, &mut |id, entry, expire_at_ms| {
+                let live = expire_at_ms.is_none_or(|at_ms| at_ms > walk.now_ms);
+                if live && walk.kind.is_none_or(|kind| kind == entry.kind) {
+                    entries.push(Visit { id: Some(id), entry, name: Name::Unknown });
                 }
             });
             if cursor == 0 || entries.len() >= walk.count {
@@ -283,29 +286,32 @@ impl<N: Net, D: Disk> Core<N, D> {
         self.send(walking.asker.core, Message::Walked { task, result });
     }
 
-    pub(super) fn walk_read(&mut self, task: Ticket, place: u32, entry: Entry, buf: DmaBuf) {
+    pub(super) fn walk_read(
+        &mut self,
+        task: Ticket,
+        place: u32,
+        entry: &Entry,
+        span: &ReadSpan,
+        buf: DmaBuf,
+    ) {
         let Some(mut owner) = self.task_take(task) else { return };
         if let Task::Walking(walking) = &mut *owner {
             walking.pending -= 1;
-            let physical = walking.walk.physical;
-            let now_ms = walking.walk.now_ms;
+            let (db, now_ms) = (walking.walk.db, walking.walk.now_ms);
             let visit = &mut walking.entries[place as usize];
-            match self.shard.decode_key(&entry, &buf) {
-                Ok(name) if self.shard.hash(name) == visit.hash => {
-                    visit.name = Name::Known(name.to_vec());
-                }
-                Ok(_) | Err(ReadError::Stale | ReadError::OtherKey) => {
+            match self.shard.decode_any(entry, span, &buf) {
+                Ok(record) => visit.name = Name::Known(record.key.to_vec()),
+                Err(ReadError::Stale | ReadError::OtherKey) => {
                     // Overwritten or moved meanwhile: the index knows where it is now.
-                    match self.shard.lookup(physical, &visit.hash, now_ms) {
-                        Some(found) if found.entry.location != entry.location => {
-                            visit.entry = found.entry;
-                            visit.name = Name::Unknown;
-                        }
-                        _ => visit.name = Name::Gone,
+                    let found = visit.id.and_then(|id| self.shard.lookup_at(db, &id, now_ms));
+                    visit.name = Name::Gone;
+                    if let Some(found) = found {
+                        visit.entry = found.entry;
+                        visit.name = Name::Unknown;
                     }
                 }
                 Err(ReadError::Corrupt) => {
-                    log::error!("{}", self.shard.describe(&entry));
+                    log::error!("{}", self.describe(span));
                     walking.failed = Some(DAMAGED.into());
                 }
             }

@@ -14,6 +14,7 @@ pub mod record;
 pub mod segment;
 pub mod table;
 pub mod view;
+mod visit;
 
 use std::io;
 use std::sync::Arc;
