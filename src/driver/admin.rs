@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-use crate::command::SessionFn;
+use crate::command::{SessionFn, errors};
 use crate::command::session::{After, Session, SessionContext};
 use crate::disk::Disk;
 use crate::net::{Net, SocketId};
@@ -13,6 +13,7 @@ use crate::resp::{Args, Reply};
 use super::Core;
 use super::conn::Conn;
 use super::execute::Flow;
+use super::lifecycle::Stopping;
 use super::message::Message;
 
 impl<N: Net, D: Disk> Core<N, D> {
@@ -25,7 +26,7 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     pub(super) fn adopt(&mut self, fd: OwnedFd) {
         let clients: i64 = self.server.stats.iter().map(|core| core.clients.get()).sum();
-        if clients >= i64::from(self.settings.maxclients) || self.stopping {
+        if clients >= i64::from(self.settings.maxclients) || self.stopping != Stopping::No {
             self.stats.connections_rejected.add(1);
             return refuse(fd);
         }
@@ -95,7 +96,7 @@ impl<N: Net, D: Disk> Core<N, D> {
                 Flow::Continue
             }
             After::Shutdown { .. } => {
-                self.stop.store(true, Ordering::Relaxed);
+                self.shared.stop.store(true, Ordering::Relaxed);
                 Flow::Close
             }
         }
@@ -108,7 +109,7 @@ fn refuse(fd: OwnedFd) {
     use std::io::Write;
     let mut stream = std::net::TcpStream::from(fd);
     let _ = stream.set_nonblocking(true);
-    let _ = stream.write(b"-ERR max number of clients reached\r\n");
+    let _ = stream.write(format!("-{}\r\n", errors::MAX_CLIENTS).as_bytes());
 }
 
 /// Text of the peer's and of our address.

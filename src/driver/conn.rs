@@ -83,6 +83,10 @@ impl Conn {
         self.rx.capacity() + self.out_bytes
     }
 
+    pub fn out_count(&self) -> usize {
+        self.out.len()
+    }
+
     pub fn out_bytes(&self) -> usize {
         self.out_bytes
     }

@@ -1,7 +1,7 @@
 //! Questions to the connections of all cores: CLIENT LIST and CLIENT KILL.
 
 use crate::command::client;
-use crate::command::session::{ClientFilter, Gather, Session};
+use crate::command::session::{ClientFilter, ClientSizes, Gather};
 use crate::disk::Disk;
 use crate::mem::Ticket;
 use crate::net::{Net, SocketId};
@@ -47,18 +47,21 @@ impl<N: Net, D: Disk> Core<N, D> {
     /// This core's part of the answer.
     pub(super) fn answer(&mut self, asker: Asker, gather: Gather, asking: u64) {
         let (text, count) = match gather {
-            Gather::ClientList(filter) => (self.client_lines(&filter, asking), 0),
+            Gather::ClientList(filter) => (self.client_lines(&filter), 0),
             Gather::ClientKill { filter, .. } => (String::new(), self.client_kill(&filter, asking)),
         };
         self.send(asker.core, Message::Answer { task: asker.task, text, count });
     }
 
-    fn client_lines(&self, filter: &ClientFilter, asking: u64) -> String {
+    fn client_lines(&self, filter: &ClientFilter) -> String {
         let mut text = String::new();
         for (_, conn) in self.conns.iter() {
-            if is_meant(filter, &conn.session, asking, self.now.unix_ms) {
-                text.push_str(&client::client_line(&conn.session, self.now, sizes(conn)));
-                text.push('\n');
+            if client::matches(filter, &conn.session, self.now.unix_ms) {
+                text.push_str(&client::client_line(
+                    &conn.session,
+                    self.now.unix_ms,
+                    &sizes(conn),
+                ));
             }
         }
         text
@@ -66,7 +69,7 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     fn client_kill(&mut self, filter: &ClientFilter, asking: u64) -> u64 {
         let now_ms = self.now.unix_ms;
-        let meant = |conn: &Conn| is_meant(filter, &conn.session, asking, now_ms);
+        let meant = |conn: &Conn| client::matches(filter, &conn.session, now_ms);
         let found = self.conns.iter().filter(|(_, conn)| meant(conn));
         let found: Vec<(SocketId, bool)> =
             found.map(|(socket, conn)| (socket, conn.session.id == asking)).collect();
@@ -108,18 +111,16 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 }
 
-/// Whether a filter of the connection `asking` means this one.
-fn is_meant(filter: &ClientFilter, session: &Session, asking: u64, now_ms: u64) -> bool {
-    let itself = session.id == asking;
-    !(itself && filter.skip_me) && client::matches(filter, session, now_ms)
-}
-
 /// What CLIENT LIST says of a connection's buffers.
-pub(crate) fn sizes(conn: &Conn) -> client::Sizes {
-    client::Sizes {
-        query_bytes: conn.backlog(),
-        query_free_bytes: conn.rx.capacity() - conn.rx.len(),
-        output_bytes: conn.out_bytes(),
-        total_bytes: conn.buffer_bytes() + size_of::<Conn>(),
+pub(crate) fn sizes(conn: &Conn) -> ClientSizes {
+    ClientSizes {
+        query: conn.backlog(),
+        query_free: conn.rx.capacity() - conn.rx.len(),
+        arguments: conn.parse.heap_bytes(),
+        reply_capacity: 0,
+        reply: 0,
+        queue_count: conn.out_count(),
+        queue: conn.out_bytes(),
+        total: conn.buffer_bytes() + size_of::<Conn>(),
     }
 }

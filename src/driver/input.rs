@@ -187,7 +187,8 @@ impl<N: Net, D: Disk> Core<N, D> {
         let plain = conn.session.reply_mode == ReplyMode::On
             && !conn.session.must_authenticate(self.settings.password_required);
         if plain
-            && !self.frozen.holds_back()
+            && !self.holds_back()
+            && !self.loading
             && let Some(flow) = self.fast(socket, args)
         {
             self.stats.commands.add(u64::from(flow == Flow::Continue));
@@ -198,17 +199,20 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     fn dispatch(&mut self, socket: SocketId, args: Args<'_>) -> Flow {
         let Some(command) = table::find(args.at(0)) else {
-            let text = errors::unknown_command(args);
-            return self.refused(socket, &text);
+            if errors::is_http(args.at(0)) {
+                self.close(socket);
+                return Flow::Close;
+            }
+            return self.refused(socket, &errors::unknown_command(args));
         };
         if !command.takes(args.len()) {
             let text = errors::wrong_arity(command.name);
-            return self.refused(socket, &text);
+            return self.refused(socket, text.as_bytes());
         }
         let Some(conn) = self.conns.get_mut(socket) else { return Flow::Close };
         let stranger = conn.session.must_authenticate(self.settings.password_required);
         if stranger && !command.is(flag::NO_AUTH) {
-            return self.refused(socket, errors::NO_AUTH);
+            return self.refused(socket, errors::NO_AUTH.as_bytes());
         }
         let flow = self.dispatch_known(socket, command, args);
         if flow != Flow::Stall {
@@ -224,7 +228,10 @@ impl<N: Net, D: Disk> Core<N, D> {
         command: &'static Command,
         args: Args<'_>,
     ) -> Flow {
-        if self.frozen.holds_back() {
+        if self.loading && !command.is(flag::LOADING) {
+            return self.immediate_error(socket, errors::LOADING);
+        }
+        if self.holds_back() {
             return Flow::Stall;
         }
         if let Some(conn) = self.conns.get_mut(socket) {
@@ -237,8 +244,9 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
     }
 
-    fn refused(&mut self, socket: SocketId, text: &str) -> Flow {
-        let flow = self.immediate_error(socket, text);
+    fn refused(&mut self, socket: SocketId, text: &[u8]) -> Flow {
+        self.stats.errors.add(1);
+        let flow = self.immediate(socket, |reply| reply.error_bytes(text));
         self.end_command(socket);
         flow
     }

@@ -18,6 +18,7 @@ mod gather;
 mod global;
 mod input;
 mod intent;
+mod lifecycle;
 mod message;
 mod multi;
 mod output;
@@ -26,7 +27,6 @@ mod walk;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use crate::clock::Now;
 use crate::command::session::Server;
@@ -42,8 +42,10 @@ use crate::stats::CoreStats;
 use conn::Conn;
 use fast::ReadOp;
 use intent::Intents;
+use lifecycle::Stopping;
 use task::Task;
 
+pub use lifecycle::Shared;
 pub use message::Message;
 
 /// Operations of one core that wait for something. Commands that arrive from other cores need a
@@ -67,10 +69,8 @@ pub struct Parts<N, D> {
     pub mesh: Mesh<Message>,
     pub server: Arc<Server>,
     pub stats: Arc<CoreStats>,
-    pub settings: Settings,
     pub seed: u64,
-    /// Set by the control plane: stop.
-    pub stop: Arc<AtomicBool>,
+    pub shared: Arc<Shared>,
 }
 
 /// Everything that one core owns. See the module.
@@ -113,8 +113,12 @@ pub struct Core<N, D> {
     granted: Vec<Ticket>,
     seed: u64,
     next_core: usize,
-    stop: Arc<AtomicBool>,
-    stopping: bool,
+    shared: Arc<Shared>,
+    stopping: Stopping,
+    /// No commands on keys yet.
+    loading: bool,
+    /// Of `settings`.
+    generation: u64,
 }
 
 /// The connections of a core, by the index of their socket.
@@ -154,14 +158,16 @@ impl Conns {
         self.table.iter().flatten().map(|(id, conn)| (*id, &**conn))
     }
 
-    fn iter_mut(&mut self) -> impl Iterator<Item = (SocketId, &mut Conn)> {
-        self.table.iter_mut().flatten().map(|(id, conn)| (*id, &mut **conn))
+    fn is_empty(&self) -> bool {
+        self.table.iter().all(Option::is_none)
     }
 }
 
 impl<N: Net, D: Disk> Core<N, D> {
     pub fn new(parts: Parts<N, D>) -> Core<N, D> {
         let cores = parts.mesh.cores();
+        let generation = parts.server.config.generation();
+        let settings = parts.server.config.snapshot();
         Core {
             id: parts.mesh.core() as u16,
             cores: cores as u32,
@@ -173,7 +179,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             loopback: VecDeque::new(),
             server: parts.server,
             stats: parts.stats,
-            settings: parts.settings,
+            settings,
             now: Now::default(),
             parser: Parser::new(),
             conns: Conns::default(),
@@ -195,8 +201,10 @@ impl<N: Net, D: Disk> Core<N, D> {
             granted: Vec::new(),
             seed: parts.seed,
             next_core: 0,
-            stop: parts.stop,
-            stopping: false,
+            shared: parts.shared,
+            stopping: Stopping::No,
+            loading: true,
+            generation,
         }
     }
 
@@ -259,6 +267,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         self.shard.maintain(&mut self.disk, self.now);
         self.release_durable();
         self.maintain_changes();
+        self.maintain_self();
     }
 
     /// Phases 6 and 7: replies to the network, messages to their cores. Returns whether work is
