@@ -16,6 +16,7 @@ pub mod hash;
 pub mod introspect;
 pub mod key;
 pub mod lcs;
+mod natural;
 pub mod number;
 pub mod server;
 pub mod session;

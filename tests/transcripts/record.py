@@ -73,6 +73,8 @@ def direct(server, directive):
     word, value = directive.split()
     if word == "sleep":
         time.sleep(int(value) / 1000)
+    elif word == "hash":
+        server.call([b"HSET", value.encode(), b"f", b"v"])
     else:
         server.call([{"resp": b"HELLO", "db": b"SELECT"}[word], value.encode()])
 
