@@ -7,4 +7,4 @@ mod reply;
 
 pub use args::{Args, Span};
 pub use parse::{BeforeAuth, Limits, ParseState, Parsed, Parser, ProtocolError};
-pub use reply::{Proto, Reply};
+pub use reply::{Proto, Reply, double_string};
