@@ -7,14 +7,21 @@
 //! parses the arguments into a [`Global`](global::Global), which the reactors carry out.
 
 pub mod connection;
+pub mod expire;
+pub mod float;
+pub mod glob;
 pub mod global;
 pub mod hash;
 pub mod introspect;
 pub mod key;
+pub mod lcs;
+pub mod number;
 pub mod server;
 pub mod session;
 pub mod string;
 pub mod table;
+#[cfg(test)]
+pub mod testing;
 
 use crate::resp::{Args, Reply};
 use crate::shard::view::{Stop, View};
@@ -74,6 +81,9 @@ pub mod flag {
     pub const BLOCKING: u32 = 1 << 13;
     pub const MOVABLEKEYS: u32 = 1 << 14;
     pub const SKIP_SLOWLOG: u32 = 1 << 15;
+    /// Names a key of another database (COPY, MOVE): [`keys_across`](super::key::keys_across)
+    /// tells the keys instead of the key spec. COMMAND INFO does not show this flag.
+    pub const OTHER_DB: u32 = 1 << 31;
 }
 
 /// One row of the table.
