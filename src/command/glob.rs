@@ -78,3 +78,28 @@ fn match_class(class: &[u8], byte: u8) -> Option<&[u8]> {
     }
     (found != negated).then_some(rest)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn agrees_with_redis() {
+        let cases = include_str!("../../tests/transcripts/glob.tsv");
+        for line in cases.lines().filter(|line| !line.starts_with("//")) {
+            let fields: Vec<&str> =
+                line.split('\t').map(|f| if f == "<empty>" { "" } else { f }).collect();
+            let [pattern, text, expected] = fields[..] else { panic!("{line}") };
+            let found = matches(pattern.as_bytes(), text.as_bytes());
+            assert_eq!(found, expected == "yes", "{pattern} on {text}");
+        }
+    }
+
+    #[test]
+    fn many_stars_do_not_explode() {
+        let pattern = "a*".repeat(500) + "b";
+        let text = "a".repeat(2000);
+        assert!(!matches(pattern.as_bytes(), text.as_bytes()));
+        assert!(matches(pattern.as_bytes(), (text + "b").as_bytes()));
+    }
+}

@@ -2,6 +2,7 @@
 
 use super::hash::load;
 use super::hash_value::Pair;
+use super::string::SYNTAX;
 use super::{Context, number};
 use crate::limits::BULK_LEN_MAX;
 use crate::resp::{Args, Proto, Reply};
@@ -10,7 +11,6 @@ use crate::shard::view::{Random, Stop};
 const NOT_SYMMETRIC: Stop = Stop::error(
     "ERR value is out of range, value must between -9223372036854775807 and 9223372036854775807",
 );
-const SYNTAX_ERROR: Stop = Stop::error("ERR syntax error");
 const OUT_OF_RANGE: Stop = Stop::error("ERR value is out of range");
 const REPLY_TOO_LONG: Stop =
     Stop::error("ERR reply exceeds maximum allowed size (proto-max-bulk-len)");
@@ -33,7 +33,7 @@ fn parse(args: Args<'_>) -> Result<Request, Stop> {
     match args.get(3) {
         None => return Ok(Request { count, with_values: false }),
         Some(word) if args.len() == 4 && word.eq_ignore_ascii_case(b"withvalues") => {}
-        Some(_) => return Err(SYNTAX_ERROR),
+        Some(_) => return Err(SYNTAX),
     }
     if count.unsigned_abs() > i64::MAX as u64 / 2 {
         return Err(OUT_OF_RANGE);

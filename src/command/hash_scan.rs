@@ -7,8 +7,10 @@
 
 use siphasher::sip::SipHasher13;
 
+use super::global::parse_cursor;
 use super::hash::load;
 use super::hash_value::{Entry, HashValue};
+use super::string::SYNTAX;
 use super::{Context, glob, number};
 use crate::resp::{Args, Reply};
 use crate::shard::view::Stop;
@@ -27,16 +29,7 @@ const COUNT_DEFAULT: usize = 10;
 /// fields of a million rarely share a place. Those that do are returned together.
 const PLACE_BITS: u32 = 48;
 
-const SYNTAX_ERROR: Stop = Stop::error("ERR syntax error");
 const INVALID_CURSOR: Stop = Stop::error("ERR invalid cursor");
-
-fn parse_cursor(text: &[u8]) -> Result<u64, Stop> {
-    if !text.iter().all(u8::is_ascii_digit) {
-        return Err(INVALID_CURSOR);
-    }
-    let text = std::str::from_utf8(text).map_err(|_| INVALID_CURSOR)?;
-    text.parse().map_err(|_| INVALID_CURSOR)
-}
 
 /// The options behind the cursor.
 struct Options<'a> {
@@ -58,7 +51,7 @@ fn parse_options<'a>(args: Args<'a>) -> Result<Options<'a>, Stop> {
                 options.values = false;
                 at -= 1;
             }
-            _ => return Err(SYNTAX_ERROR),
+            _ => return Err(SYNTAX),
         }
     }
     Ok(options)
@@ -67,12 +60,12 @@ fn parse_options<'a>(args: Args<'a>) -> Result<Options<'a>, Stop> {
 fn parse_count(text: &[u8]) -> Result<usize, Stop> {
     match number::integer(text)? {
         count @ 1.. => Ok(usize::try_from(count).unwrap_or(usize::MAX)),
-        _ => Err(SYNTAX_ERROR),
+        _ => Err(SYNTAX),
     }
 }
 
 pub fn hscan(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
-    let cursor = parse_cursor(ctx.args.at(2))?;
+    let cursor = parse_cursor(ctx.args.at(2)).ok_or(INVALID_CURSOR)?;
     let hash = load(&ctx.view)?;
     if hash.is_empty() {
         // Redis does not look at the options either when the key is missing.

@@ -4,6 +4,7 @@ use super::category::{categories, deprecation, flag_names, tips};
 use super::key_spec::{KeySpec, access, specs};
 use super::profile::{self, Profile, subcommands};
 use super::session::{After, SessionContext};
+use super::string::SYNTAX;
 use super::{Command, Handler, Keys, flag, glob, table};
 use crate::resp::{Args, Reply};
 use crate::shard::view::Stop;
@@ -19,8 +20,6 @@ pub const COMMANDS: &[Command] = &[Command {
     since: "2.8.13",
     complexity: "O(N) where N is the number of all commands.",
 }];
-
-const SYNTAX_ERROR: Stop = Stop::error("ERR syntax error");
 
 fn command(ctx: &mut SessionContext<'_>) -> After {
     if let Err(Stop::Error(text)) = dispatch(ctx.args, &mut ctx.reply) {
@@ -242,13 +241,13 @@ fn parse_filter(args: Args<'_>) -> Result<Filter<'_>, Stop> {
         return Ok(Filter::All);
     }
     if args.len() != 3 || !args[0].eq_ignore_ascii_case(b"filterby") {
-        return Err(SYNTAX_ERROR);
+        return Err(SYNTAX);
     }
     match args[1].to_ascii_lowercase().as_slice() {
         b"module" => Ok(Filter::Module),
         b"aclcat" => Ok(Filter::Category(args.at(2))),
         b"pattern" => Ok(Filter::Pattern(args[2].to_ascii_lowercase())),
-        _ => Err(SYNTAX_ERROR),
+        _ => Err(SYNTAX),
     }
 }
 

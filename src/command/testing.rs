@@ -345,8 +345,9 @@ pub fn show_reply(reply: &[u8]) -> String {
 /// Replays a transcript and compares every reply.
 ///
 /// A transcript is a list of lines: `> COMMAND`, then the reply's lines as on the wire;
-/// `@resp 3`, `@db 5`, `@sleep MS`; `// comment`. It starts from an empty keyspace, RESP2,
-/// database 0. tests/transcripts/record.py fills in the replies of a Redis server.
+/// `@resp 3`, `@db 5`, `@sleep MS`, `@hash KEY` (makes some hash there, for transcripts that
+/// need a key of another type); `// comment`. It starts from an empty keyspace, RESP2, database
+/// 0. tests/transcripts/record.py fills in the replies of a Redis server.
 pub fn replay(transcript: &str) -> Keyspace {
     let mut space = Keyspace::default();
     let mut lines = transcript.lines().enumerate().peekable();
@@ -371,11 +372,15 @@ pub fn replay(transcript: &str) -> Keyspace {
 
 fn direct(space: &mut Keyspace, directive: &str) {
     let (word, value) = directive.split_once(' ').expect("@word value");
-    let value: u64 = value.parse().expect("a number");
+    let number = || value.parse::<u64>().expect("a number");
     match word {
-        "resp" => space.proto = if value == 3 { Proto::Resp3 } else { Proto::Resp2 },
-        "db" => space.db = value as u8,
-        "sleep" => space.now_ms += value,
+        "resp" => space.proto = if number() == 3 { Proto::Resp3 } else { Proto::Resp2 },
+        "db" => space.db = number() as u8,
+        "sleep" => space.now_ms += number(),
+        "hash" => {
+            let entry = Entry { kind: Kind::Hash, value: b"opaque".to_vec(), expire_at_ms: None };
+            space.entries.insert((space.db, value.as_bytes().to_vec()), entry);
+        }
         _ => panic!("unknown directive {word}"),
     }
 }

@@ -250,6 +250,18 @@ impl<'a> View<'a> {
         }
     }
 
+    /// As [`View::any_value`], but free of the view, so that the bytes can be put elsewhere
+    /// without a copy.
+    pub fn any_value_shared(&self, key: usize) -> Result<Option<(Meta, Cow<'a, [u8]>)>, Stop> {
+        let state = self.state(key);
+        let Some(meta) = state.meta else { return Ok(None) };
+        match (&state.write, state.value) {
+            (Some(Write::Put { value, .. }), _) => Ok(Some((meta, value.clone()))),
+            (_, Resident::Yes(bytes)) => Ok(Some((meta, Cow::Borrowed(bytes)))),
+            (_, Resident::No) => Err(Stop::Fault(Fault::Key(key))),
+        }
+    }
+
     fn bytes(&self, key: usize) -> Result<&[u8], Stop> {
         let state = self.state(key);
         if let Some(Write::Put { value, .. }) = &state.write {
@@ -287,6 +299,17 @@ impl<'a> View<'a> {
         let value_len = Some(value.len() as u32);
         self.keys[place].meta = Some(Meta { kind, value_len, expire_at_ms });
         self.keys[place].write = Some(Write::Put { kind, value, expire_at_ms });
+    }
+
+    /// Changes the expiry of a key that exists and keeps its value. One that is not after now
+    /// deletes the key and does not fault.
+    pub fn set_expiry(&mut self, key: usize, expire_at_ms: Option<u64>) -> Result<(), Stop> {
+        if expire_at_ms.is_some_and(|at| at <= self.now_ms) {
+            self.delete(key);
+        } else if let Some((meta, value)) = self.any_value_shared(key)? {
+            self.put(key, meta.kind, value, expire_at_ms);
+        }
+        Ok(())
     }
 
     /// Removes the key; nothing happens when it does not exist.
