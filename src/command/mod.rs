@@ -6,26 +6,33 @@
 //! [`Global`](Handler::Global) command concerns the keyspace of every core; its function only
 //! parses the arguments into a [`Global`](global::Global), which the reactors carry out.
 
+pub mod category;
 pub mod client;
 pub mod config;
 pub mod connection;
+pub mod distinct;
 pub mod errors;
 pub mod expire;
 pub mod float;
 pub mod glob;
 pub mod global;
 pub mod hash;
+pub mod hash_value;
 pub mod info;
 pub mod introspect;
 pub mod key;
+pub mod key_spec;
 pub mod lcs;
-mod natural;
 pub mod number;
-mod process;
+pub mod profile;
 pub mod server;
 pub mod session;
 pub mod string;
 pub mod table;
+mod hash_random;
+mod hash_scan;
+mod natural;
+mod process;
 #[cfg(test)]
 pub mod testing;
 
@@ -65,6 +72,20 @@ pub enum Keys {
         last: i8,
         step: u8,
     },
+}
+
+impl Keys {
+    /// Positions of the keys among `count` arguments.
+    pub fn positions(&self, count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
+        let (first, end, step) = match *self {
+            Keys::None => (0, 0, 1),
+            Keys::Range { first, last, step } => {
+                let last = if last < 0 { count as i64 + i64::from(last) } else { i64::from(last) };
+                (first as usize, (last + 1).clamp(0, count as i64) as usize, step as usize)
+            }
+        };
+        (first..end.max(first)).step_by(step)
+    }
 }
 
 /// Flags of a command as COMMAND INFO shows them.
@@ -124,13 +145,6 @@ impl Command {
 
     /// Positions of the keys among `count` arguments.
     pub fn key_positions(&self, count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
-        let (first, end, step) = match self.keys {
-            Keys::None => (0, 0, 1),
-            Keys::Range { first, last, step } => {
-                let last = if last < 0 { count as i64 + i64::from(last) } else { i64::from(last) };
-                (first as usize, (last + 1).clamp(0, count as i64) as usize, step as usize)
-            }
-        };
-        (first..end.max(first)).step_by(step)
+        self.keys.positions(count)
     }
 }

@@ -120,11 +120,32 @@ pub struct KeyState<'a> {
     pub write: Option<Write<'a>>,
 }
 
+/// A sequence of pseudo-random bits.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The next 64 bits.
+    pub fn next(&mut self) -> u64 {
+        // splitmix64 (Steele, Lea, Flood 2014).
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`, which is not 0. The bias is below `end` / 2^64.
+    pub fn below(&mut self, end: usize) -> usize {
+        ((u128::from(self.next()) * end as u128) >> 64) as usize
+    }
+}
+
 /// The keyspace as one run of one command may see it.
 #[derive(Debug)]
 pub struct View<'a> {
     now_ms: u64,
-    random: u64,
+    random: Random,
     keys: Vec<KeyState<'a>>,
     /// Position among the command's keys -> place in `keys`. Empty when they are the same.
     places: Vec<u32>,
@@ -134,7 +155,7 @@ impl<'a> View<'a> {
     /// `keys` are distinct; `places` maps each key position of the command to one of them, and
     /// is empty when that is the identity. `random` seeds [`View::random`].
     pub fn new(now_ms: u64, random: u64, keys: Vec<KeyState<'a>>, places: Vec<u32>) -> View<'a> {
-        View { now_ms, random, keys, places }
+        View { now_ms, random: Random(random), keys, places }
     }
 
     fn place(&self, key: usize) -> usize {
@@ -152,12 +173,12 @@ impl<'a> View<'a> {
 
     /// Pseudo-random bits: the same sequence again when the command runs again after a fault.
     pub fn random(&mut self) -> u64 {
-        // splitmix64 (Steele, Lea, Flood 2014).
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.random.next()
+    }
+
+    /// A generator of its own, for draws while a value is borrowed from the view.
+    pub fn split_random(&mut self) -> Random {
+        Random(self.random.next())
     }
 
     /// Number of key positions of the command.
