@@ -260,14 +260,14 @@ impl Client {
         commands.iter().map(|_| self.receive()).collect()
     }
 
-    /// Everything that the server sends until it closes the connection.
-    #[track_caller]
-    pub fn rest(&mut self) -> Vec<u8> {
+    /// Everything that the server sends until it closes the connection; the error when it does
+    /// not within `limit`.
+    pub fn rest(&mut self, limit: Duration) -> std::io::Result<Vec<u8>> {
         let mut bytes = self.inbox.split_off(self.read);
+        self.stream.set_read_timeout(Some(limit))?;
         match self.stream.read_to_end(&mut bytes) {
-            Ok(_) => bytes,
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => bytes,
-            Err(error) => panic!("the server does not close the connection: {error}"),
+            Err(error) if error.kind() != ErrorKind::ConnectionReset => Err(error),
+            _ => Ok(bytes),
         }
     }
 

@@ -8,6 +8,7 @@
 #![allow(dead_code)]
 
 pub mod client;
+pub mod corpus;
 pub mod dir;
 pub mod peer;
 pub mod rng;

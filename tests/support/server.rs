@@ -13,6 +13,8 @@ use super::wait_until;
 /// Start with recovery and stop with a full flush, on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(60);
+/// A start that must fail says so before it touches a device.
+const REFUSAL_LIMIT: Duration = Duration::from_secs(20);
 
 /// Default of `--flush-max-ms`: what was acknowledged longer ago survives `kill -9`.
 pub const FLUSH_MAX_MS: u64 = 100;
@@ -94,7 +96,7 @@ impl Launch {
         let mut child = command.spawn().expect("start the binary");
         let start = Instant::now();
         while child.try_wait().expect("wait for the server").is_none() {
-            if start.elapsed() > START_LIMIT {
+            if start.elapsed() > REFUSAL_LIMIT {
                 child.kill().expect("kill the server");
                 panic!("the server serves although it should have refused to start");
             }
@@ -157,7 +159,8 @@ impl Server {
 
     fn answers(&self) -> bool {
         let reply = Client::connect(self.port).and_then(|mut client| client.try_call(&["PING"]));
-        reply.is_ok_and(|reply| !reply.is_error())
+        // NOAUTH is an answer as well.
+        reply.is_ok_and(|reply| !reply.bytes().starts_with(b"LOADING"))
     }
 
     #[track_caller]
