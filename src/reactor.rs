@@ -17,7 +17,6 @@ const MESH_BUDGET: usize = 256;
 const PARK_MAX: Duration = Duration::from_millis(100);
 
 /// One core: its parts, its clock, and the ring that it parks in.
-#[derive(Debug)]
 pub struct Reactor<N, D, C> {
     core: Core<N, D>,
     clock: C,

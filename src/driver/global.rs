@@ -176,7 +176,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         match active.step {
             Step::Freezing => {
                 active.step = Step::Recording;
-                active.horizon = self.shard.begin_change(active.change);
+                active.horizon = self.shard.begin_change(0);
             }
             Step::Recording => panic!("a core has reported twice"),
             Step::Thawing => {
@@ -241,7 +241,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     /// No command that may write is under way on behalf of this core's connections.
-    fn is_quiet(&self) -> bool {
+    pub(super) fn is_quiet(&self) -> bool {
         let writes = |task: &Task| {
             matches!(task, Task::Command(_) | Task::Multi(_) | Task::Hold(_))
         };

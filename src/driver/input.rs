@@ -100,7 +100,6 @@ impl<N: Net, D: Disk> Core<N, D> {
             }
         }
         self.parser = parser;
-        self.stats.commands.add(0);
         used
     }
 
@@ -110,11 +109,12 @@ impl<N: Net, D: Disk> Core<N, D> {
         socket: SocketId,
         bytes: &[u8],
     ) -> Option<usize> {
+        let full = self.tasks_are_full();
         let conn = self.conns.get_mut(socket)?;
         if conn.closing {
             return None;
         }
-        if conn.is_congested() || self.tasks_are_full() {
+        if conn.is_congested() || full {
             self.stall(socket);
             return None;
         }

@@ -60,7 +60,6 @@ const SPARES_MAX: usize = 512;
 const SPARE_BYTES_MAX: usize = 64 * 1024;
 
 /// What a core is made from.
-#[derive(Debug)]
 pub struct Parts<N, D> {
     pub shard: Shard,
     pub disk: D,
@@ -74,7 +73,6 @@ pub struct Parts<N, D> {
 }
 
 /// Everything that one core owns. See the module.
-#[derive(Debug)]
 pub struct Core<N, D> {
     id: u16,
     cores: u32,

@@ -82,6 +82,12 @@ enum Next {
     Finished,
 }
 
+impl Next {
+    fn finished_if(over: bool) -> Next {
+        if over { Next::Finished } else { Next::Wait }
+    }
+}
+
 impl<N: Net, D: Disk> Core<N, D> {
     pub(super) fn tasks_are_full(&self) -> bool {
         self.tasks.len() >= super::TASKS_MAX
@@ -172,8 +178,8 @@ impl<N: Net, D: Disk> Core<N, D> {
         let Some(mut task) = self.task_take(ticket) else { return };
         let next = match &mut *task {
             Task::Command(waiter) => self.waiter_run(ticket, waiter),
-            Task::Hold(hold) if self.hold_run(ticket, hold) => Next::Finished,
-            Task::Walking(walking) if self.walking_run(ticket, walking) => Next::Finished,
+            Task::Hold(hold) => Next::finished_if(self.hold_run(ticket, hold)),
+            Task::Walking(walking) => Next::finished_if(self.walking_run(ticket, walking)),
             _ => Next::Wait,
         };
         match (next, *task) {
