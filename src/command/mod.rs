@@ -7,6 +7,7 @@
 //! parses the arguments into a [`Global`](global::Global), which the reactors carry out.
 
 pub mod connection;
+pub mod counter;
 pub mod expire;
 pub mod float;
 pub mod glob;
@@ -20,6 +21,7 @@ pub mod number;
 pub mod server;
 pub mod session;
 pub mod string;
+pub mod substring;
 pub mod table;
 #[cfg(test)]
 pub mod testing;

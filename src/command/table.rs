@@ -1,10 +1,14 @@
 //! The table of all commands and how a name finds its row.
 
-use super::{Command, connection, expire, global, hash, introspect, key, server, string};
+use super::{
+    Command, connection, counter, expire, global, hash, introspect, key, server, string, substring,
+};
 
 /// Every command, grouped by family.
 pub static FAMILIES: &[&[Command]] = &[
     string::COMMANDS,
+    substring::COMMANDS,
+    counter::COMMANDS,
     key::COMMANDS,
     expire::COMMANDS,
     global::COMMANDS,
