@@ -4,7 +4,8 @@
 //! sixteen bytes of the name, one place, one comparison.
 
 use super::{
-    Command, config, connection, expire, global, hash, introspect, key, server, string,
+    Command, config, connection, counter, expire, global, hash, introspect, key, server, string,
+    substring,
 };
 
 /// Every command, grouped by family.
@@ -12,6 +13,8 @@ pub static FAMILIES: &[&[Command]] = FAMILY_LIST;
 
 const FAMILY_LIST: &[&[Command]] = &[
     string::COMMANDS,
+    substring::COMMANDS,
+    counter::COMMANDS,
     key::COMMANDS,
     expire::COMMANDS,
     global::COMMANDS,
