@@ -310,6 +310,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     ) -> Result<Option<Lsn>, AppendError> {
         let mut written = states.iter().zip(run.keys).filter(|(state, _)| state.write.is_some());
         let Some((state, key)) = written.next() else { return Ok(None) };
+        let db = key.db;
         if written.next().is_some() {
             let pairs = states.iter().zip(run.keys);
             let writes: Vec<UnitWrite<'_>> = pairs

@@ -19,8 +19,3 @@ impl Shard {
         matches!(header.body, Body::Value(_)).then(|| header.payload(bytes).0)
     }
 }
-impl Shard {
-    pub fn begin_change(&mut self, _c: u8) -> crate::shard::Lsn { crate::shard::Lsn(0) }
-    pub fn take_recorded(&mut self) -> Option<Result<(), String>> { None }
-    pub fn set_flush(&mut self, _a: u64, _b: u64) {}
-}
