@@ -22,3 +22,4 @@ pub mod mem;
 pub mod resp;
 pub mod shard;
 pub mod stats;
+pub mod testing;
