@@ -10,7 +10,10 @@
 
 use crate::shard::index::KeyHash;
 use crate::shard::le::{HASH_BYTES, get_hash, get_u32, get_u64, put_hash, put_u32, put_u64};
-use crate::shard::record::{KIND_NONE, KIND_PAD, Lsn, UNIT};
+use crate::shard::record::{
+    EXTENSION_BYTES, HEADER_BYTES, KIND_NONE, KIND_PAD, Lsn, PAYLOAD_CRC_BYTES, UNIT,
+    VALUE_LEN_NARROW_MAX,
+};
 use crate::shard::segment::{Epoch, SEGMENT_SIZE, SEGMENT_UNITS};
 use crate::shard::view::Kind;
 
@@ -50,7 +53,7 @@ pub struct Entry {
     pub slack: u8,
     /// Physical database.
     pub db: u8,
-    /// Length of the key; [`Entry::key_is_long`] when it is not known exactly.
+    /// Length of the key; 127 stands for all that are as long or longer.
     pub key_len: u8,
     pub expire_at_ms: Option<u64>,
 }
@@ -96,9 +99,14 @@ impl Entry {
         }
     }
 
-    /// The key is longer than an entry can say.
-    pub fn key_is_long(&self) -> bool {
-        self.key_len == KEY_LEN_LONG
+    /// Length of the value; for a long key an upper bound. None when the sizes contradict each
+    /// other.
+    pub fn value_len(&self) -> Option<usize> {
+        let len = (self.units as usize * UNIT).checked_sub(self.slack.into())?;
+        let expiry = if self.expire_at_ms.is_some() { EXTENSION_BYTES } else { 0 };
+        let frame = HEADER_BYTES + expiry + usize::from(self.key_len) + PAYLOAD_CRC_BYTES;
+        let rest = len.checked_sub(frame)?;
+        Some(if rest > VALUE_LEN_NARROW_MAX { rest - EXTENSION_BYTES } else { rest })
     }
 
     /// Bytes in the footer.

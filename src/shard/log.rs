@@ -212,6 +212,7 @@ pub enum TagKind {
     Flush = 2,
     Free = 3,
     Superblock = 4,
+    Recovery = 5,
 }
 
 pub fn tag(kind: TagKind, number: u64) -> u64 {
@@ -226,6 +227,7 @@ pub fn untag(tag: u64) -> Option<(TagKind, u64)> {
         10 => TagKind::Flush,
         11 => TagKind::Free,
         12 => TagKind::Superblock,
+        13 => TagKind::Recovery,
         _ => return None,
     };
     Some((kind, tag & NUMBER_MASK))
@@ -380,6 +382,15 @@ impl Log {
         let mut idle: Vec<usize> = idle.collect();
         idle.sort_by_key(|&slot| (self.bufs[slot].segment != NO_SEGMENT, self.bufs[slot].base));
         idle.into_iter().find(|&slot| self.bufs[slot].buf.reset())
+    }
+
+    /// Gives a buffer away before anything is appended.
+    pub fn lend_buffer(&mut self) -> Option<LogBuf> {
+        self.bufs.pop().map(|held| held.buf)
+    }
+
+    pub fn return_buffer(&mut self, buf: LogBuf) {
+        self.bufs.push(SegmentBuf::new(buf));
     }
 
     /// Ends the open segment, if any; nothing more goes into it.
@@ -775,7 +786,7 @@ impl Log {
                     self.end_flush_round();
                 }
             }
-            TagKind::Free | TagKind::Superblock => {}
+            TagKind::Free | TagKind::Superblock | TagKind::Recovery => {}
         }
         segments.set_durable(self.core, self.synced());
     }
@@ -803,6 +814,7 @@ impl Log {
             TagKind::Flush => "a flush",
             TagKind::Free => "a write of a free segment's header",
             TagKind::Superblock => "a write of a superblock",
+            TagKind::Recovery => "a write of recovery",
         };
         let name = segments.disk_name(device);
         self.poison = Some(format!("{what} on {name} failed: {errno}"));

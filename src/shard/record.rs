@@ -23,7 +23,8 @@ pub const TOMBSTONE_UNITS: u32 = (TOMBSTONE_BYTES / UNIT) as u32;
 const KEY_LEN_BITS: u32 = 12;
 const VALUE_LEN_BITS: u32 = 16;
 const KEY_LEN_NARROW_MAX: usize = (1 << KEY_LEN_BITS) - 1;
-const VALUE_LEN_NARROW_MAX: usize = (1 << VALUE_LEN_BITS) - 1;
+/// Longest value whose length the shortest header holds.
+pub const VALUE_LEN_NARROW_MAX: usize = (1 << VALUE_LEN_BITS) - 1;
 const LSN_BITS: u32 = 56;
 
 /// Kind of a filler up to the end of a sector.
@@ -168,6 +169,11 @@ fn finish_header(header: &mut [u8], seed: PlaceSeed, word: u64, lengths: u32) ->
     let crc = crc32c::crc32c_append(seed.0, &header[4..]);
     put_u32(header, 0, crc);
     crc
+}
+
+/// Whether `bytes`, a unit at least, can be a filler: a cheap look before the checksum.
+pub fn looks_like_pad(bytes: &[u8]) -> bool {
+    (get_u64(bytes, 4) >> LSN_BITS) as u8 & 15 == KIND_PAD
 }
 
 /// What a header says, checksum verified.

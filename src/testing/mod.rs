@@ -1,0 +1,3 @@
+//! Simulated parts for tests and for the simulator.
+
+pub mod disk;
