@@ -1,10 +1,11 @@
 //! The control plane: devices, listeners, one thread per core, signals, shutdown. It runs before
 //! and after the cores, never in between.
 
-
-
+mod core_thread;
+mod devices;
 mod listen;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -36,7 +37,11 @@ pub fn run(config: Config, system: &System) -> Result<(), String> {
     let shared = Arc::new(Shared::default());
     let sources = metrics_sources(&server, &shared, &devices);
     if config.metrics.port != 0 {
-        metrics::serve(&config.metrics_addresses(), &sources)?;
+        let port = config.metrics.port;
+        let addresses = config.net.bind.iter();
+        let addresses: Vec<(SocketAddr, bool)> =
+            addresses.map(|b| (SocketAddr::new(b.addr, port), b.optional)).collect();
+        metrics::serve(&addresses, &sources)?;
     }
     banner(&config, system, &devices, cores);
     let (meshes, bells) = mesh::build(cores).map_err(|e| format!("cannot make eventfds: {e}"))?;
@@ -44,7 +49,7 @@ pub fn run(config: Config, system: &System) -> Result<(), String> {
     let (mut listeners, mut superblocks) = (Some(listeners), Some(opened.superblocks));
     let mut threads = Vec::new();
     for (mesh, cpu) in meshes.into_iter().zip(plan) {
-        threads.push(core::spawn(core::Setup {
+        threads.push(core_thread::spawn(core_thread::Setup {
             config: Arc::clone(&config),
             cpu,
             mesh,

@@ -310,14 +310,25 @@ impl<N: Net, D: Disk> Core<N, D> {
     ) -> Result<Option<Lsn>, AppendError> {
         let mut written = states.iter().zip(run.keys).filter(|(state, _)| state.write.is_some());
         let Some((state, key)) = written.next() else { return Ok(None) };
-        let db = key.db;
         if written.next().is_some() {
             let pairs = states.iter().zip(run.keys);
             let writes: Vec<UnitWrite<'_>> = pairs
                 .filter_map(|(state, key)| Some(unit_write(key, state.name, state.write.as_ref()?)))
                 .collect();
-            return self.shard.append_unit(&writes).map(Some);
+            let lsn = self.shard.append_unit(&writes)?;
+            writes.iter().for_each(|write| self.count_keys(write.db));
+            return Ok(Some(lsn));
         }
+        let lsn = self.append_one(key, state)?;
+        self.count_keys(key.db);
+        Ok(lsn)
+    }
+
+    fn append_one(
+        &mut self,
+        key: &KeyRef,
+        state: &KeyState<'_>,
+    ) -> Result<Option<Lsn>, AppendError> {
         match &state.write {
             Some(Write::Put { kind, value, expire_at_ms }) => self
                 .shard

@@ -6,7 +6,8 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::config::{Config, DataFile};
+use crate::config::Config;
+use crate::config::value::DataFile;
 use crate::disk::uring::{BlockingDisk, Device};
 use crate::mem::BufPool;
 use crate::shard::open::{OpenOptions as SetOptions, Opened, open as open_set};

@@ -301,6 +301,11 @@ impl Log {
         }
     }
 
+    /// The values of `--flush-*` have changed.
+    pub fn set_options(&mut self, options: LogOptions) {
+        self.options = options;
+    }
+
     pub fn appended(&self) -> Lsn {
         self.appended
     }
