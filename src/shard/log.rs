@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use crate::clock::Now;
 use crate::disk::{Disk, Done, Errno, Io, Op};
+use crate::limits::SECTOR_SIZE_MAX;
 use crate::mem::LogBuf;
 use crate::shard::footer::{self, Trailer};
 use crate::shard::index::KeyHash;
@@ -23,6 +24,9 @@ const WRITE_SIZE_MAX: usize = 1 << 20;
 const EAGER_WRITES_MAX: usize = 2;
 /// A log that is not asked for more is made durable this long after it was written.
 const SYNC_AGE_NS: u64 = 1_000_000_000;
+
+/// Longest record, in bytes: it has to fit a segment with header, footer and padding.
+pub const RECORD_SIZE_MAX: usize = SEGMENT_SIZE - 4 * SECTOR_SIZE_MAX;
 
 /// Why nothing was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -343,9 +347,9 @@ impl Log {
     /// Seals the open segment and opens another.
     #[cold]
     fn roll(&mut self, segments: &Segments, need: Need) -> Result<(), AppendError> {
-        let fresh = self.sector_size + need.units as usize * UNIT;
-        let spare = need.footer_bytes as usize + 2 * footer::ENTRY_BYTES + self.sector_size;
-        if fresh.next_multiple_of(self.sector_size) + spare > footer::TRAILER_AT {
+        let fresh = SECTOR_SIZE_MAX + need.units as usize * UNIT;
+        let spare = need.footer_bytes as usize + footer::ENTRY_BYTES;
+        if fresh.next_multiple_of(SECTOR_SIZE_MAX) + spare > SEGMENT_SIZE - 2 * SECTOR_SIZE_MAX {
             return Err(AppendError::TooLarge);
         }
         if !segments.can_allocate(need.privileged) {

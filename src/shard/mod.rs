@@ -18,6 +18,8 @@ pub mod segment;
 pub mod set;
 pub mod superblock;
 pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod view;
 mod visit;
 
@@ -201,10 +203,14 @@ impl Shard {
 
     /// The record, when it is still in a log buffer. Offsets count from the record's start.
     pub fn resident(&self, entry: &Entry, key: &[u8]) -> Option<RecordRef<'_>> {
+        self.resident_any(entry).filter(|record| record.key == key)
+    }
+
+    /// [`Shard::resident`] when the key is not known, for SCAN and RANDOMKEY.
+    pub fn resident_any(&self, entry: &Entry) -> Option<RecordRef<'_>> {
         let (segment, unit) = Segments::split(entry.location.units());
         let (bytes, seed) = self.log.resident(segment, unit)?;
-        let record = open_record(bytes, PlaceSeed::new(seed, unit), false).ok()?;
-        (record.key == key).then_some(record)
+        open_record(bytes, PlaceSeed::new(seed, unit), false).ok()
     }
 
     /// What to read from which device for the whole record.
