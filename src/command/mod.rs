@@ -24,6 +24,8 @@ pub mod lcs;
 mod natural;
 pub mod number;
 pub mod profile;
+#[cfg(test)]
+mod reference;
 pub mod server;
 pub mod session;
 pub mod string;
