@@ -127,7 +127,23 @@ const BY_ARGUMENTS: &str = "O(N) where N is the number of arguments.";
 
 /// All subcommands, sorted by name.
 pub static SUBCOMMANDS: &[Profile] = &[
+    row(
+        "client|caching",
+        3,
+        CLIENT_FLAGS,
+        "connection",
+        "6.0.0",
+        "Chooses whether the next command's keys are tracked.",
+    ),
     row("client|getname", 2, CLIENT_FLAGS, "connection", "2.6.9", "Returns the connection's name."),
+    row(
+        "client|getredir",
+        2,
+        CLIENT_FLAGS,
+        "connection",
+        "6.0.0",
+        "Returns which connection gets the invalidations of this one.",
+    ),
     row("client|help", 2, PLAIN_FLAGS, "connection", "5.0.0", "Lists the subcommands."),
     row("client|id", 2, CLIENT_FLAGS, "connection", "5.0.0", "Returns the connection's number."),
     row("client|info", 2, CLIENT_FLAGS, "connection", "6.2.0", "Describes the connection."),
