@@ -211,7 +211,7 @@ pub fn format(number: LongDouble) -> String {
     let digits = if number.exponent >= 0 {
         let mut whole = Natural::from_u64(number.mantissa);
         whole.shift_left(number.exponent as u32);
-        whole.to_decimal()
+        whole.into_decimal()
     } else {
         format_with_fraction(number.mantissa, number.exponent.unsigned_abs())
     };

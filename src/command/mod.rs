@@ -7,21 +7,23 @@
 //! parses the arguments into a [`Global`](global::Global), which the reactors carry out.
 
 pub mod category;
+pub mod client;
+pub mod config;
 pub mod connection;
+pub mod counter;
 pub mod distinct;
+pub mod errors;
 pub mod expire;
 pub mod float;
 pub mod glob;
 pub mod global;
 pub mod hash;
-mod hash_random;
-mod hash_scan;
 pub mod hash_value;
+pub mod info;
 pub mod introspect;
 pub mod key;
 pub mod key_spec;
 pub mod lcs;
-mod natural;
 pub mod number;
 pub mod profile;
 #[cfg(test)]
@@ -29,7 +31,12 @@ mod reference;
 pub mod server;
 pub mod session;
 pub mod string;
+pub mod substring;
 pub mod table;
+mod hash_random;
+mod hash_scan;
+mod natural;
+mod process;
 #[cfg(test)]
 pub mod testing;
 

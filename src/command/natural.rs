@@ -133,7 +133,7 @@ impl Natural {
         (quotient, -shift - bits as i32, !self.limbs.is_empty())
     }
 
-    pub fn to_decimal(mut self) -> String {
+    pub fn into_decimal(mut self) -> String {
         let mut chunks = Vec::new();
         while !self.limbs.is_empty() {
             chunks.push(self.divide_limb_tens());
@@ -156,14 +156,14 @@ mod tests {
             ["0", "7", "1000000000", "4294967296", "340282366920938463463374607431768211456"]
         {
             let digits: Vec<u8> = text.bytes().map(|digit| digit - b'0').collect();
-            assert_eq!(Natural::from_decimal(&digits).to_decimal(), text);
+            assert_eq!(Natural::from_decimal(&digits).into_decimal(), text);
         }
         let mut number = Natural::from_u64(3);
         number.shift_left(100);
-        assert_eq!(number.clone().to_decimal(), "3802951800684688204490109616128");
+        assert_eq!(number.clone().into_decimal(), "3802951800684688204490109616128");
         number.multiply_power_of_ten(20);
         assert_eq!(
-            number.to_decimal(),
+            number.into_decimal(),
             "3802951800684688204490109616128".to_owned() + &"0".repeat(20)
         );
     }

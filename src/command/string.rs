@@ -1,9 +1,7 @@
-//! The string family. A string is stored as its bytes.
+//! The string family: setting and getting whole strings. A string is stored as its bytes.
 
 use super::flag::{DENYOOM, FAST, READONLY, WRITE};
-use super::number::{NOT_AN_INTEGER, integer, parse_i64};
-use super::{Command, Context, Handler, Keys, expire, float, lcs};
-use crate::limits::BULK_LEN_MAX;
+use super::{Command, Context, Handler, Keys, expire};
 use crate::resp::Args;
 use crate::shard::view::{Kind, Stop};
 
@@ -120,107 +118,9 @@ pub const COMMANDS: &[Command] = &[
         complexity: "O(N) in the number of keys",
         ..ROW
     },
-    Command {
-        name: "strlen",
-        flags: READONLY | FAST,
-        handler: Handler::Keyed(strlen),
-        summary: "Returns the length of a string in bytes.",
-        since: "2.2.0",
-        ..ROW
-    },
-    Command {
-        name: "append",
-        arity: 3,
-        flags: WRITE | DENYOOM | FAST,
-        handler: Handler::Keyed(append),
-        summary: "Appends to a string, which starts out empty.",
-        since: "2.0.0",
-        complexity: "O(N) in the length of the string",
-        ..ROW
-    },
-    Command {
-        name: "getrange",
-        arity: 4,
-        flags: READONLY,
-        handler: Handler::Keyed(getrange),
-        summary: "Returns the bytes of a string between two offsets.",
-        since: "2.4.0",
-        complexity: "O(N) in the length of the string",
-        ..ROW
-    },
-    Command {
-        name: "substr",
-        arity: 4,
-        flags: READONLY,
-        handler: Handler::Keyed(getrange),
-        summary: "Returns the bytes of a string between two offsets (old name of GETRANGE).",
-        complexity: "O(N) in the length of the string",
-        ..ROW
-    },
-    Command {
-        name: "setrange",
-        arity: 4,
-        flags: WRITE | DENYOOM,
-        handler: Handler::Keyed(setrange),
-        summary: "Overwrites a part of a string, which grows with zero bytes as needed.",
-        since: "2.2.0",
-        complexity: "O(N) in the length of the string",
-        ..ROW
-    },
-    Command {
-        name: "incr",
-        flags: WRITE | DENYOOM | FAST,
-        handler: Handler::Keyed(incr),
-        summary: "Adds one to the integer in a key, which starts out as 0.",
-        ..ROW
-    },
-    Command {
-        name: "incrby",
-        arity: 3,
-        flags: WRITE | DENYOOM | FAST,
-        handler: Handler::Keyed(incrby),
-        summary: "Adds to the integer in a key, which starts out as 0.",
-        ..ROW
-    },
-    Command {
-        name: "decr",
-        flags: WRITE | DENYOOM | FAST,
-        handler: Handler::Keyed(decr),
-        summary: "Subtracts one from the integer in a key, which starts out as 0.",
-        ..ROW
-    },
-    Command {
-        name: "decrby",
-        arity: 3,
-        flags: WRITE | DENYOOM | FAST,
-        handler: Handler::Keyed(decrby),
-        summary: "Subtracts from the integer in a key, which starts out as 0.",
-        ..ROW
-    },
-    Command {
-        name: "incrbyfloat",
-        arity: 3,
-        flags: WRITE | DENYOOM | FAST,
-        handler: Handler::Keyed(incrbyfloat),
-        summary: "Adds to the floating-point number in a key, which starts out as 0.",
-        since: "2.6.0",
-        ..ROW
-    },
-    Command {
-        name: "lcs",
-        arity: -3,
-        flags: READONLY,
-        keys: Keys::Range { first: 1, last: 2, step: 1 },
-        handler: Handler::Keyed(lcs::lcs),
-        summary: "Finds the longest common subsequence of two strings.",
-        since: "7.0.0",
-        complexity: "O(N*M) in the lengths of the strings",
-        ..ROW
-    },
 ];
 
 pub const SYNTAX: Stop = Stop::error("ERR syntax error");
-const TOO_LONG: Stop = Stop::error("ERR string exceeds maximum allowed size (proto-max-bulk-len)");
 
 /// When SET writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -405,7 +305,11 @@ fn getex(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
 }
 
 fn mget(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
-    ctx.view.load_all()?;
+    // Values of other types are answered with null and need no read.
+    let other = |kind| kind != Kind::String;
+    if !(0..ctx.view.len()).any(|key| ctx.view.kind(key).is_some_and(other)) {
+        ctx.view.load_all()?;
+    }
     ctx.reply.array(ctx.view.len());
     for key in 0..ctx.view.len() {
         match ctx.view.kind(key) {
@@ -446,115 +350,10 @@ fn put_pairs(ctx: &mut Context<'_, '_>) {
     }
 }
 
-fn strlen(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
-    ctx.view.expect(0, Kind::String)?;
-    ctx.reply.int(ctx.view.value_len(0)? as i64);
-    Ok(())
-}
-
-fn append(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
-    let tail = ctx.args.at(2);
-    let head = ctx.view.value(0, Kind::String)?.unwrap_or_default();
-    if head.len() + tail.len() > BULK_LEN_MAX {
-        return Err(TOO_LONG);
-    }
-    let value = [head, tail].concat();
-    ctx.reply.int(value.len() as i64);
-    ctx.view.put(0, Kind::String, value, ctx.view.expire_at_ms(0));
-    Ok(())
-}
-
-fn getrange(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
-    let start = integer(&ctx.args[2])?;
-    let end = integer(&ctx.args[3])?;
-    let value = ctx.view.value(0, Kind::String)?.unwrap_or_default();
-    ctx.reply.bulk(slice(value, start, end));
-    Ok(())
-}
-
-/// The bytes from `start` to `end`, both included; negative offsets count from the end.
-fn slice(value: &[u8], start: i64, end: i64) -> &[u8] {
-    let len = value.len() as i64;
-    // Before clamping: -1 to -5 is empty even where both clamp to 0.
-    if start < 0 && end < 0 && start > end {
-        return &[];
-    }
-    let offset = |at: i64| if at < 0 { (len + at).max(0) } else { at };
-    let (start, end) = (offset(start), offset(end).min(len - 1));
-    if start > end { &[] } else { &value[start as usize..=end as usize] }
-}
-
-fn setrange(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
-    let offset = integer(&ctx.args[2])?;
-    let Ok(offset) = usize::try_from(offset) else {
-        return Err(Stop::error("ERR offset is out of range"));
-    };
-    let patch = &ctx.args[3];
-    ctx.view.expect(0, Kind::String)?;
-    if patch.is_empty() {
-        ctx.reply.int(ctx.view.value_len(0)? as i64);
-        return Ok(());
-    }
-    let end = offset.checked_add(patch.len()).filter(|&end| end <= BULK_LEN_MAX).ok_or(TOO_LONG)?;
-    let mut value = ctx.view.value(0, Kind::String)?.unwrap_or_default().to_vec();
-    value.resize(value.len().max(end), 0);
-    value[offset..end].copy_from_slice(patch);
-    ctx.reply.int(value.len() as i64);
-    ctx.view.put(0, Kind::String, value, ctx.view.expire_at_ms(0));
-    Ok(())
-}
-
-fn incr(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
-    increment(ctx, 1)
-}
-
-fn incrby(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
-    let amount = integer(&ctx.args[2])?;
-    increment(ctx, amount)
-}
-
-fn decr(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
-    increment(ctx, -1)
-}
-
-fn decrby(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
-    let amount = integer(&ctx.args[2])?;
-    let amount = amount.checked_neg().ok_or(Stop::error("ERR decrement would overflow"))?;
-    increment(ctx, amount)
-}
-
-fn increment(ctx: &mut Context<'_, '_>, amount: i64) -> Result<(), Stop> {
-    let old = match ctx.view.value(0, Kind::String)? {
-        Some(text) => parse_i64(text).ok_or(NOT_AN_INTEGER)?,
-        None => 0,
-    };
-    let overflow = Stop::error("ERR increment or decrement would overflow");
-    let new = old.checked_add(amount).ok_or(overflow)?;
-    ctx.view.put(0, Kind::String, new.to_string().into_bytes(), ctx.view.expire_at_ms(0));
-    ctx.reply.int(new);
-    Ok(())
-}
-
-fn incrbyfloat(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
-    const NOT_A_FLOAT: Stop = Stop::error("ERR value is not a valid float");
-    let old = match ctx.view.value(0, Kind::String)? {
-        Some(text) => float::parse_long_double(text).ok_or(NOT_A_FLOAT)?,
-        None => float::LongDouble::ZERO,
-    };
-    let amount = float::parse_long_double(&ctx.args[2]).ok_or(NOT_A_FLOAT)?;
-    let sum = float::add(old, amount)
-        .ok_or(Stop::error("ERR increment would produce NaN or Infinity"))?;
-    let text = float::format(sum);
-    ctx.reply.bulk(text.as_bytes());
-    ctx.view.put(0, Kind::String, text.into_bytes(), ctx.view.expire_at_ms(0));
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::testing::{Keyspace, replay};
     use super::{Condition, Expiry, SetOptions, parse_set_options};
-    use crate::limits::BULK_LEN_MAX;
     use crate::resp::Args;
     use crate::shard::view::Stop;
 
@@ -621,16 +420,5 @@ mod tests {
         {
             assert_eq!(faults(&mut space, line), 1, "{line}");
         }
-    }
-
-    #[test]
-    fn a_string_may_grow_to_the_limit_and_no_further() {
-        let mut space = Keyspace::default();
-        let too_long =
-            b"-ERR string exceeds maximum allowed size (proto-max-bulk-len)\r\n".to_vec();
-        assert_eq!(space.run("SETRANGE k 1000000 x"), b":1000001\r\n");
-        assert_eq!(space.run(&format!("SETRANGE k {BULK_LEN_MAX} x")), too_long);
-        assert_eq!(space.run(&format!("SETRANGE k {} xy", BULK_LEN_MAX - 1)), too_long);
-        assert_eq!(space.run("STRLEN k"), b":1000001\r\n");
     }
 }

@@ -3,18 +3,24 @@
 //! Names are found through a hash table that is laid out at compile time: one hash of at most
 //! sixteen bytes of the name, one place, one comparison.
 
-use super::{Command, connection, expire, global, hash, introspect, key, server, string};
+use super::{
+    Command, config, connection, counter, expire, global, hash, introspect, key, server, string,
+    substring,
+};
 
 /// Every command, grouped by family.
 pub static FAMILIES: &[&[Command]] = FAMILY_LIST;
 
 const FAMILY_LIST: &[&[Command]] = &[
     string::COMMANDS,
+    substring::COMMANDS,
+    counter::COMMANDS,
     key::COMMANDS,
     expire::COMMANDS,
     global::COMMANDS,
     hash::COMMANDS,
     connection::COMMANDS,
+    config::COMMANDS,
     server::COMMANDS,
     introspect::COMMANDS,
 ];

@@ -29,6 +29,8 @@ pub struct Keyspace {
     pub proto: Proto,
     /// Seed of the next command's random numbers.
     pub random: u64,
+    /// Whether the index knows the length of every value.
+    pub lengths_indexed: bool,
     /// Faults that the last command took before it finished.
     pub faults: usize,
 }
@@ -52,6 +54,7 @@ impl Default for Keyspace {
             db: 0,
             proto: Proto::Resp2,
             random: 1,
+            lengths_indexed: true,
             faults: 0,
         }
     }
@@ -188,7 +191,7 @@ impl Keyspace {
         let entry = self.entries.get(name);
         let meta = entry.map(|entry| Meta {
             kind: entry.kind,
-            value_len: Some(entry.value.len() as u32),
+            value_len: self.lengths_indexed.then_some(entry.value.len() as u32),
             expire_at_ms: entry.expire_at_ms,
         });
         let value = match entry {
@@ -348,8 +351,13 @@ pub fn show_reply(reply: &[u8]) -> String {
 /// `@resp 3`, `@db 5`, `@sleep MS`, `@hash KEY` (makes some hash there, for transcripts that
 /// need a key of another type); `// comment`. It starts from an empty keyspace, RESP2, database
 /// 0. tests/transcripts/record.py fills in the replies of a Redis server.
-pub fn replay(transcript: &str) -> Keyspace {
-    let mut space = Keyspace::default();
+pub fn replay(transcript: &str) {
+    for lengths_indexed in [true, false] {
+        replay_on(Keyspace { lengths_indexed, ..Keyspace::default() }, transcript);
+    }
+}
+
+fn replay_on(mut space: Keyspace, transcript: &str) {
     let mut lines = transcript.lines().enumerate().peekable();
     while let Some((number, line)) = lines.next() {
         if line.is_empty() || line.starts_with("//") {
@@ -367,7 +375,6 @@ pub fn replay(transcript: &str) -> Keyspace {
         let reply = show_reply(&space.run(command));
         assert_eq!(reply, expected.join("\n"), "line {}: {command}", number + 1);
     }
-    space
 }
 
 fn direct(space: &mut Keyspace, directive: &str) {
@@ -387,7 +394,10 @@ fn direct(space: &mut Keyspace, directive: &str) {
 
 #[cfg(test)]
 mod tests {
-    use super::{show_reply, split_words};
+    use super::super::{Context, Handler, string};
+    use super::{Command, Keyspace, show_reply, split_words};
+    use crate::resp::Args;
+    use crate::shard::view::{Kind, Stop};
 
     #[test]
     fn words_and_replies_are_readable() {
@@ -395,5 +405,37 @@ mod tests {
         assert_eq!(words, [b"SET".to_vec(), b"a b".to_vec(), vec![], b"\0\\x".to_vec()]);
         assert_eq!(show_reply(b"$4\r\n>\\\n\x00\r\n"), "$4\n\\x3e\\\\\\x0a\\x00");
         assert_eq!(show_reply(b"*2\r\n$0\r\n\r\n:1\r\n"), "*2\n$0\n\n:1");
+    }
+
+    fn writes_before_it_reads(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
+        ctx.view.put(0, Kind::String, b"early".as_slice(), None);
+        ctx.view.value(1, Kind::String)?;
+        Ok(())
+    }
+
+    fn forgets_to_read(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
+        ctx.reply.int(i64::from(ctx.view.load_all().is_ok()));
+        Ok(())
+    }
+
+    fn run_wrong(function: fn(&mut Context<'_, '_>) -> Result<(), Stop>) {
+        let mut space = Keyspace::default();
+        space.run("MSET a 1 b 2");
+        let row = &string::COMMANDS[0];
+        let keys = super::super::Keys::Range { first: 1, last: 2, step: 1 };
+        let wrong = Command { handler: Handler::Keyed(function), keys, ..*row };
+        space.run_keyed(&wrong, Args::new(b"xab", &[(0, 1), (1, 2), (2, 3)]));
+    }
+
+    #[test]
+    #[should_panic(expected = "stopped after it had written")]
+    fn a_fault_after_a_write_is_found() {
+        run_wrong(writes_before_it_reads);
+    }
+
+    #[test]
+    #[should_panic(expected = "cold and warm runs differ")]
+    fn a_reply_that_depends_on_what_is_in_memory_is_found() {
+        run_wrong(forgets_to_read);
     }
 }

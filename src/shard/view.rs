@@ -103,6 +103,9 @@ pub enum Resident<'a> {
     Yes(&'a [u8]),
 }
 
+/// A value with what the index knows of it.
+pub type Stored<'a> = (Meta, Cow<'a, [u8]>);
+
 /// What a command does to a key; the last one wins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write<'a> {
@@ -252,7 +255,7 @@ impl<'a> View<'a> {
 
     /// As [`View::any_value`], but free of the view, so that the bytes can be put elsewhere
     /// without a copy.
-    pub fn any_value_shared(&self, key: usize) -> Result<Option<(Meta, Cow<'a, [u8]>)>, Stop> {
+    pub fn any_value_shared(&self, key: usize) -> Result<Option<Stored<'a>>, Stop> {
         let state = self.state(key);
         let Some(meta) = state.meta else { return Ok(None) };
         match (&state.write, state.value) {
