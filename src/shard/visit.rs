@@ -20,7 +20,11 @@ impl Shard {
     }
 }
 impl Shard {
-    pub fn begin_change(&mut self, _c: u8) -> crate::shard::Lsn { crate::shard::Lsn(0) }
-    pub fn take_recorded(&mut self) -> Option<Result<(), String>> { None }
+    pub fn begin_change(&mut self, _c: u8) -> crate::shard::Lsn {
+        crate::shard::Lsn(0)
+    }
+    pub fn take_recorded(&mut self) -> Option<Result<(), String>> {
+        None
+    }
     pub fn set_flush(&mut self, _a: u64, _b: u64) {}
 }
