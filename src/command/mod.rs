@@ -30,8 +30,6 @@ mod natural;
 pub mod number;
 mod process;
 pub mod profile;
-#[cfg(test)]
-mod reference;
 pub mod server;
 pub mod session;
 pub mod string;

@@ -1,16 +1,16 @@
 //! docs/COMMANDS.md, written from the table, so that it says what the server does.
 //!
-//! The test compares the file with the table. `LAVIK_WRITE_DOCS=1 cargo test reference` writes
+//! The test compares the file with the table. `LAVIK_WRITE_DOCS=1 cargo test --test reference` writes
 //! it anew.
 
-use super::category::{deprecation, flag_names};
-use super::profile::{Profile, subcommands};
-use super::{Keys, table};
+use lavik::command::category::{deprecation, flag_names};
+use lavik::command::profile::{Profile, find, subcommands};
+use lavik::command::{Keys, table};
 
 const HEAD: &str = "\
 # Commands
 
-Written by `LAVIK_WRITE_DOCS=1 cargo test reference` from the table in `src/command`; a test
+Written by `LAVIK_WRITE_DOCS=1 cargo test --test reference` from the table in `src/command`; a test
 compares. The semantics are those of Redis 7.2, error texts included, except for what the notes
 say. Arity counts the command's name; a negative number is a minimum. Keys are the positions of
 the first and the last key (negative: from the end) and the step between keys.
@@ -98,6 +98,6 @@ fn the_file_agrees_with_the_table() {
 #[test]
 fn notes_are_about_commands_that_exist() {
     for (name, _) in NOTES {
-        assert!(super::profile::find(name.as_bytes()).is_some(), "{name}");
+        assert!(find(name.as_bytes()).is_some(), "{name}");
     }
 }
