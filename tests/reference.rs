@@ -1,7 +1,7 @@
 //! docs/COMMANDS.md, written from the table, so that it says what the server does.
 //!
-//! The test compares the file with the table. `LAVIK_WRITE_DOCS=1 cargo test --test reference` writes
-//! it anew.
+//! The test compares the file with the table.
+//! `LAVIK_WRITE_DOCS=1 cargo test --test reference` writes it anew.
 
 use lavik::command::category::{deprecation, flag_names};
 use lavik::command::profile::{Profile, find, subcommands};
