@@ -37,3 +37,6 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The commit that was built, or `unknown`.
 pub const REVISION: &str = env!("LAVIK_REVISION");
+
+#[cfg(test)]
+mod docs_tests;
