@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use http::serve;
 
-use crate::config::{Live, REVISION, VERSION};
+use crate::command::session::Server;
+use crate::config::{REVISION, VERSION};
 use crate::limits::DATABASES;
 use crate::stats::{CoreStats, Counter, Gauge};
 use text::Text;
@@ -18,10 +19,7 @@ use text::Text;
 /// Where the figures come from.
 #[derive(Debug)]
 pub struct Sources {
-    /// One block of counters per core.
-    pub stats: Vec<Arc<CoreStats>>,
-    pub config: Arc<Live>,
-    pub started_ms: u64,
+    pub server: Arc<Server>,
     /// Recovery is over and clients are served.
     pub ready: Arc<AtomicBool>,
     pub devices: Vec<Arc<Device>>,
@@ -58,20 +56,20 @@ impl Sources {
     }
 
     fn total(&self, counter: fn(&CoreStats) -> &Counter) -> u64 {
-        self.stats.iter().map(|core| counter(core).get()).sum()
+        self.server.stats.iter().map(|core| counter(core).get()).sum()
     }
 
     /// A gauge of one core may be negative for a moment when another core has taken over what it
     /// counted; the sum is not.
     fn level(&self, gauge: impl Fn(&CoreStats) -> &Gauge) -> u64 {
-        let sum: i64 = self.stats.iter().map(|core| gauge(core).get()).sum();
+        let sum: i64 = self.server.stats.iter().map(|core| gauge(core).get()).sum();
         sum.max(0) as u64
     }
 
     fn write_process(&self, text: &mut Text) {
         text.family("build_info", "gauge", "The build, in labels.");
         text.sample("build_info", &[("version", VERSION), ("revision", REVISION)], 1);
-        let start = self.started_ms / 1000;
+        let start = self.server.started_ms / 1000;
         text.gauge("start_time_seconds", "Start, in seconds since the Unix epoch.", start);
         text.counter("commands_total", "Commands run.", self.total(|c| &c.commands));
         let remote = self.total(|c| &c.remote_commands);
@@ -134,7 +132,7 @@ impl Sources {
     }
 
     fn write_memory(&self, text: &mut Text) {
-        let settings = self.config.snapshot();
+        let settings = self.server.config.snapshot();
         let (index, clients) = (self.level(|c| &c.index_bytes), self.level(|c| &c.client_bytes));
         if let Some(rss) = rss_bytes() {
             text.gauge("memory_rss_bytes", "Resident memory of the process.", rss);
@@ -161,7 +159,7 @@ impl Sources {
         counter: fn(&CoreStats) -> &Counter,
     ) {
         text.family(name, "counter", help);
-        for (core, stats) in self.stats.iter().enumerate() {
+        for (core, stats) in self.server.stats.iter().enumerate() {
             text.sample(name, &[("core", &core.to_string())], counter(stats).get());
         }
     }
