@@ -6,17 +6,21 @@
 //! [`Global`](Handler::Global) command concerns the keyspace of every core; its function only
 //! parses the arguments into a [`Global`](global::Global), which the reactors carry out.
 
+pub mod client;
 pub mod config;
 pub mod connection;
+pub mod errors;
 pub mod expire;
 pub mod float;
 pub mod glob;
 pub mod global;
 pub mod hash;
+pub mod info;
 pub mod introspect;
 pub mod key;
 pub mod lcs;
 pub mod number;
+mod process;
 pub mod server;
 pub mod session;
 pub mod string;
