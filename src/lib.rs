@@ -16,9 +16,19 @@ pub mod clock;
 pub mod command;
 pub mod config;
 pub mod disk;
+pub mod driver;
 pub mod limits;
+pub mod logging;
 #[allow(unsafe_code)]
 pub mod mem;
+#[allow(unsafe_code)]
+pub mod mesh;
+pub mod metrics;
+pub mod net;
+pub mod reactor;
 pub mod resp;
+#[allow(unsafe_code)]
+pub mod ring;
+pub mod server;
 pub mod shard;
 pub mod stats;

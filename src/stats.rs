@@ -5,20 +5,37 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// A number that one core writes and anyone reads.
 #[derive(Debug, Default)]
-pub struct Counter(AtomicU64);
+pub struct Counter {
+    value: AtomicU64,
+    /// The value at the last reset. Apart from `value`, so that the core stays the only writer
+    /// of that.
+    baseline: AtomicU64,
+}
 
 impl Counter {
     /// Adds without a locked instruction: only the owning core writes.
     pub fn add(&self, amount: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+        self.value
+            .store(self.value.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
     }
 
     pub fn set(&self, value: u64) {
-        self.0.store(value, Ordering::Relaxed);
+        self.value.store(value, Ordering::Relaxed);
     }
 
+    /// The count since the start: never falls.
     pub fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.value.load(Ordering::Relaxed)
+    }
+
+    /// The count since CONFIG RESETSTAT, which is what INFO shows.
+    pub fn since_reset(&self) -> u64 {
+        self.get().saturating_sub(self.baseline.load(Ordering::Relaxed))
+    }
+
+    /// Lets [`since_reset`](Counter::since_reset) count from zero again. Any thread may.
+    pub fn reset(&self) {
+        self.baseline.store(self.get(), Ordering::Relaxed);
     }
 }
 
@@ -72,4 +89,47 @@ pub struct CoreStats {
     pub parks: Counter,
     /// Commands that went to another core.
     pub remote_commands: Counter,
+}
+
+impl CoreStats {
+    /// CONFIG RESETSTAT for the counters of this core. Any thread may.
+    pub fn reset(&self) {
+        let counters = [
+            &self.commands,
+            &self.connections_accepted,
+            &self.connections_rejected,
+            &self.net_in_bytes,
+            &self.net_out_bytes,
+            &self.keyspace_hits,
+            &self.keyspace_misses,
+            &self.expired_keys,
+            &self.errors,
+            &self.device_reads,
+            &self.device_read_bytes,
+            &self.device_writes,
+            &self.device_write_bytes,
+            &self.device_flushes,
+            &self.turns,
+            &self.parks,
+            &self.remote_commands,
+        ];
+        counters.into_iter().for_each(Counter::reset);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::CoreStats;
+
+    #[test]
+    fn reset_counts_from_zero_and_keeps_the_total() {
+        let stats = CoreStats::default();
+        stats.commands.add(5);
+        stats.clients.add(3);
+        stats.reset();
+        stats.commands.add(2);
+        assert_eq!(stats.commands.since_reset(), 2);
+        assert_eq!(stats.commands.get(), 7);
+        assert_eq!(stats.clients.get(), 3);
+    }
 }

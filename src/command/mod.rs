@@ -6,15 +6,37 @@
 //! [`Global`](Handler::Global) command concerns the keyspace of every core; its function only
 //! parses the arguments into a [`Global`](global::Global), which the reactors carry out.
 
+pub mod category;
+pub mod client;
+pub mod config;
 pub mod connection;
+pub mod counter;
+pub mod distinct;
+pub mod errors;
+pub mod expire;
+pub mod float;
+pub mod glob;
 pub mod global;
 pub mod hash;
+pub mod hash_value;
+pub mod info;
 pub mod introspect;
 pub mod key;
+pub mod key_spec;
+pub mod lcs;
+pub mod number;
+pub mod profile;
 pub mod server;
 pub mod session;
 pub mod string;
+pub mod substring;
 pub mod table;
+mod hash_random;
+mod hash_scan;
+mod natural;
+mod process;
+#[cfg(test)]
+pub mod testing;
 
 use crate::resp::{Args, Reply};
 use crate::shard::view::{Stop, View};
@@ -54,6 +76,20 @@ pub enum Keys {
     },
 }
 
+impl Keys {
+    /// Positions of the keys among `count` arguments.
+    pub fn positions(&self, count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
+        let (first, end, step) = match *self {
+            Keys::None => (0, 0, 1),
+            Keys::Range { first, last, step } => {
+                let last = if last < 0 { count as i64 + i64::from(last) } else { i64::from(last) };
+                (first as usize, (last + 1).clamp(0, count as i64) as usize, step as usize)
+            }
+        };
+        (first..end.max(first)).step_by(step)
+    }
+}
+
 /// Flags of a command as COMMAND INFO shows them.
 pub mod flag {
     pub const WRITE: u32 = 1 << 0;
@@ -74,6 +110,9 @@ pub mod flag {
     pub const BLOCKING: u32 = 1 << 13;
     pub const MOVABLEKEYS: u32 = 1 << 14;
     pub const SKIP_SLOWLOG: u32 = 1 << 15;
+    /// Names a key of another database (COPY, MOVE): [`keys_across`](super::key::keys_across)
+    /// tells the keys instead of the key spec. COMMAND INFO does not show this flag.
+    pub const OTHER_DB: u32 = 1 << 31;
 }
 
 /// One row of the table.
@@ -108,13 +147,6 @@ impl Command {
 
     /// Positions of the keys among `count` arguments.
     pub fn key_positions(&self, count: usize) -> impl Iterator<Item = usize> + Clone + use<> {
-        let (first, end, step) = match self.keys {
-            Keys::None => (0, 0, 1),
-            Keys::Range { first, last, step } => {
-                let last = if last < 0 { count as i64 + i64::from(last) } else { i64::from(last) };
-                (first as usize, (last + 1).clamp(0, count as i64) as usize, step as usize)
-            }
-        };
-        (first..end.max(first)).step_by(step)
+        self.keys.positions(count)
     }
 }

@@ -3,6 +3,9 @@
 //! A buffer belongs to the device from `submit` until its [`Done`]; ownership moves with the
 //! request, so nobody can touch it in between.
 
+#[allow(unsafe_code)]
+pub mod uring;
+
 use crate::mem::{DmaBuf, DmaSlice};
 
 /// What a device is, as found when it was opened.

@@ -49,11 +49,9 @@ impl Region {
         self.index
     }
 
-    /// Address of byte `offset`. The caller stays within the region.
-    pub(super) fn at(&self, offset: usize) -> NonNull<u8> {
-        assert!(offset < self.len);
-        // SAFETY: `offset` is inside the mapping, so the result stays in the same allocation.
-        unsafe { self.start.add(offset) }
+    /// Address of the first byte, for the kernel.
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
     }
 
     /// The whole range as address and length, for registration with the kernel.
@@ -65,7 +63,7 @@ impl Region {
     ///
     /// # Safety
     /// No `&mut` to any byte of the range may exist or be made while the result lives.
-    pub(super) unsafe fn slice(&self, offset: usize, len: usize) -> &[u8] {
+    pub unsafe fn slice(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset <= self.len && len <= self.len - offset);
         // SAFETY: in bounds of a live, initialised mapping; aliasing is the caller's promise.
         unsafe { slice::from_raw_parts(self.start.as_ptr().add(offset), len) }
@@ -76,7 +74,7 @@ impl Region {
     /// # Safety
     /// No other reference to any byte of the range may exist while the result lives.
     #[allow(clippy::mut_from_ref)]
-    pub(super) unsafe fn slice_mut(&self, offset: usize, len: usize) -> &mut [u8] {
+    pub unsafe fn slice_mut(&self, offset: usize, len: usize) -> &mut [u8] {
         assert!(offset <= self.len && len <= self.len - offset);
         // SAFETY: in bounds of a live, initialised mapping; aliasing is the caller's promise.
         unsafe { slice::from_raw_parts_mut(self.start.as_ptr().add(offset), len) }

@@ -80,6 +80,12 @@ impl<T> Slots<T> {
         Some(value)
     }
 
+    /// The ticket of the value at `index`, if there is one.
+    pub fn ticket_at(&self, index: usize) -> Option<Ticket> {
+        let slot = self.slots.get(index)?;
+        slot.value.as_ref().map(|_| Ticket { index: index as u32, generation: slot.generation })
+    }
+
     pub fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }

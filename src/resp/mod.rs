@@ -2,7 +2,9 @@
 //! of the rest of the system.
 
 mod args;
+mod parse;
 mod reply;
 
-pub use args::Args;
-pub use reply::{Proto, Reply};
+pub use args::{Args, Span};
+pub use parse::{BeforeAuth, Limits, ParseState, Parsed, Parser, ProtocolError};
+pub use reply::{Proto, Reply, double_string};

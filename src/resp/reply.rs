@@ -25,6 +25,11 @@ impl<'a> Reply<'a> {
         self.proto
     }
 
+    /// The protocol of what is written from now on; for HELLO.
+    pub fn set_proto(&mut self, proto: Proto) {
+        self.proto = proto;
+    }
+
     /// `+text`.
     pub fn simple(&mut self, text: &str) {
         self.line(b'+', text.as_bytes());
@@ -36,8 +41,13 @@ impl<'a> Reply<'a> {
 
     /// `-text`; text starts with its code (`ERR ...`). Line ends inside become spaces.
     pub fn error(&mut self, text: &str) {
+        self.error_bytes(text.as_bytes());
+    }
+
+    /// An error that repeats what the client has sent, which may be no UTF-8.
+    pub fn error_bytes(&mut self, text: &[u8]) {
         self.out.push(b'-');
-        self.out.extend(text.bytes().map(|b| if b == b'\r' || b == b'\n' { b' ' } else { b }));
+        self.out.extend(text.iter().map(|&b| if b == b'\r' || b == b'\n' { b' ' } else { b }));
         self.out.extend_from_slice(b"\r\n");
     }
 
@@ -88,12 +98,34 @@ impl<'a> Reply<'a> {
         }
     }
 
+    /// A message that no command has asked for; an array in RESP2.
+    pub fn push(&mut self, len: usize) {
+        match self.proto {
+            Proto::Resp2 => self.length(b'*', len),
+            Proto::Resp3 => self.length(b'>', len),
+        }
+    }
+
+    /// An integer that may not fit 64 bits, as decimal text; a bulk string in RESP2.
+    pub fn big_number(&mut self, digits: &str) {
+        match self.proto {
+            Proto::Resp2 => self.bulk(digits.as_bytes()),
+            Proto::Resp3 => self.line(b'(', digits.as_bytes()),
+        }
+    }
+
     /// A boolean: `#t` / `#f`, in RESP2 `:1` / `:0`.
     pub fn boolean(&mut self, value: bool) {
         match self.proto {
             Proto::Resp2 => self.int(i64::from(value)),
             Proto::Resp3 => self.out.extend_from_slice(if value { b"#t\r\n" } else { b"#f\r\n" }),
         }
+    }
+
+    /// A double in the shortest text that reads back as the same number; see
+    /// [`double_string`].
+    pub fn double(&mut self, value: f64) {
+        self.double_text(&double_string(value));
     }
 
     /// A double whose text is ready; a bulk string in RESP2.
@@ -155,3 +187,37 @@ impl<'a> Reply<'a> {
         self.out.extend_from_slice(&digits[at..]);
     }
 }
+
+/// A double as Redis 7.2 shows it: the fewest digits that read back as the same number; whole
+/// numbers up to 2^62 in full; others with an exponent when in full they would have more than
+/// six decimals (unless they are from 0.001 to 10000) or more than six zeros at their end.
+pub fn double_string(value: f64) -> String {
+    if value.is_nan() {
+        return "nan".into();
+    }
+    if value.is_infinite() {
+        return if value > 0.0 { "inf" } else { "-inf" }.into();
+    }
+    if value == 0.0 {
+        return if value.is_sign_negative() { "-0" } else { "0" }.into();
+    }
+    const WHOLE_MAX: f64 = (1u64 << 62) as f64;
+    if value.fract() == 0.0 && value.abs() <= WHOLE_MAX {
+        return (value as i64).to_string();
+    }
+    let scientific = format!("{value:e}");
+    let Some((mantissa, exponent)) = scientific.split_once('e') else { return scientific };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    let digits = mantissa.bytes().filter(u8::is_ascii_digit).count() as i32;
+    let decimals = digits - 1 - exponent;
+    let in_full =
+        if decimals > 0 { decimals < 7 || exponent.abs() < 4 } else { exponent < digits + 7 };
+    match exponent {
+        _ if in_full => value.to_string(),
+        0.. => format!("{mantissa}e+{exponent}"),
+        _ => scientific,
+    }
+}
+
+#[cfg(test)]
+mod tests;

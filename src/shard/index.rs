@@ -1,1 +1,453 @@
 //! The index: where each key's record is, in DRAM.
+
+use std::mem;
+
+pub use super::index_hash::{HashSeed, KeyHash};
+pub use super::index_slot::{Entry, EntryLen, Found, KEY_LEN_SLACK_BYTES, Location};
+
+use super::index_arena::{Arena, Moved, Pages, Run};
+use super::index_slot::{Expiry, Ordered, Slot, lower_bound};
+
+/// Partitions are as many as keys divided by this.
+const KEYS_PER_PARTITION: usize = 48;
+
+/// Partitions are merged again when fewer keys than this fall on one: far enough from the above
+/// that no partition is split and merged in turn.
+const KEYS_PER_PARTITION_MIN: usize = 16;
+
+/// Draws of [`Index::random`] before it takes what comes next.
+const DRAWS_MAX: u32 = 64;
+
+/// Names a key inside its index when the key itself is not known: the whole tag, and of `place`
+/// what the slot has. For keys found by [`Index::scan`] and [`Index::expired`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SlotId(KeyHash);
+
+impl SlotId {
+    pub const SIZE_BYTES: usize = KeyHash::SIZE_BYTES;
+
+    pub fn tag(&self) -> u64 {
+        self.0.tag
+    }
+
+    /// For an image of the index; it is valid only for the core and the database that wrote it.
+    pub fn to_bytes(self) -> [u8; SlotId::SIZE_BYTES] {
+        self.0.to_bytes()
+    }
+
+    pub fn from_bytes(bytes: [u8; SlotId::SIZE_BYTES]) -> SlotId {
+        SlotId(KeyHash::from_bytes(bytes))
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Partition {
+    /// Sorted by order.
+    slots: Run,
+    /// One for each slot that expires, in the order of the slots.
+    expiries: Run,
+}
+
+/// Which partition a tag belongs to, and the bits of the tag that say so.
+#[derive(Clone, Copy, Debug)]
+struct Home {
+    partition: u32,
+    mask: u32,
+}
+
+/// A key on its way from one partition to another, or to a visitor.
+#[derive(Clone, Copy, Debug)]
+struct Key {
+    slot: Slot,
+    /// Of no meaning when the slot does not expire.
+    expiry: Expiry,
+}
+
+impl Key {
+    fn id(&self, home: Home) -> SlotId {
+        SlotId(self.slot.name(home.partition, home.mask))
+    }
+
+    fn expire_at_ms(&self) -> Option<u64> {
+        self.slot.expires().then(|| self.expiry.at_ms())
+    }
+}
+
+/// The keys of one core and one database.
+#[derive(Debug, Default)]
+pub struct Index {
+    partitions: Pages<Partition>,
+    /// Partitions at the start of the current round of splits, less one.
+    mask: u32,
+    /// The partition to be split next. Those before it have been split in this round.
+    split: u32,
+    slots: Arena<Slot>,
+    expiries: Arena<Expiry>,
+    len: usize,
+    expires: usize,
+}
+
+impl Index {
+    /// Without memory until the first key.
+    pub fn new() -> Index {
+        Index::default()
+    }
+
+    pub fn get(&self, hash: &KeyHash) -> Option<Found> {
+        let (home, at) = self.find(hash).ok()?;
+        let partition = self.partitions.get(home.partition as usize);
+        Some(self.found(partition, self.slots.items(partition.slots), at))
+    }
+
+    /// Sets the entry and the expiry of a key. Returns what they were.
+    pub fn put(
+        &mut self,
+        hash: &KeyHash,
+        entry: Entry,
+        expire_at_ms: Option<u64>,
+    ) -> Option<Found> {
+        if self.is_empty() && self.partitions.len() == 0 {
+            self.partitions.push(Partition::default());
+        }
+        match self.find(hash) {
+            Ok((home, at)) => Some(self.overwrite(home, at, hash, entry, expire_at_ms)),
+            Err((home, at)) => {
+                self.insert(home, at, Slot::new(hash, home.mask, entry), expire_at_ms);
+                None
+            }
+        }
+    }
+
+    pub fn remove(&mut self, hash: &KeyHash) -> Option<Found> {
+        let (home, at) = self.find(hash).ok()?;
+        let expire_at_ms = self.set_expiry(home.partition, at, None);
+        let mut run = self.partitions.get(home.partition as usize).slots;
+        let entry = self.slots.items(run)[at].entry();
+        let moved = self.slots.remove(&mut run, home.partition, at);
+        self.set_slots(home.partition, run, moved);
+        self.len -= 1;
+        if self.len < self.partitions.len() * KEYS_PER_PARTITION_MIN && self.partitions.len() > 1 {
+            self.merge();
+        }
+        Some(Found { entry, expire_at_ms })
+    }
+
+    /// Sets the location of a key whose record has moved. False, and nothing done, when the key
+    /// is not at `from` any more.
+    pub fn relocate(&mut self, hash: &KeyHash, from: Location, to: Location) -> bool {
+        let Ok((home, at)) = self.find(hash) else { return false };
+        let run = self.partitions.get(home.partition as usize).slots;
+        let slot = &mut self.slots.items_mut(run)[at];
+        let stays = slot.location() == from;
+        if stays {
+            slot.relocate(to);
+        }
+        stays
+    }
+
+    /// [`Index::get`] of a key that a walk has named.
+    pub fn get_at(&self, id: &SlotId) -> Option<Found> {
+        self.get(&id.0)
+    }
+
+    /// [`Index::remove`] of a key that a walk has named.
+    pub fn remove_at(&mut self, id: &SlotId) -> Option<Found> {
+        self.remove(&id.0)
+    }
+
+    /// [`Index::put`] of a key that a walk has named, into this index or one rebuilt from its
+    /// image.
+    pub fn put_at(
+        &mut self,
+        id: &SlotId,
+        entry: Entry,
+        expire_at_ms: Option<u64>,
+    ) -> Option<Found> {
+        self.put(&id.0, entry, expire_at_ms)
+    }
+
+    /// Live keys, expired but not yet removed ones included.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Keys that have an expiry.
+    pub fn expires(&self) -> usize {
+        self.expires
+    }
+
+    /// Memory held, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        self.partitions.memory_bytes() + self.slots.memory_bytes() + self.expiries.memory_bytes()
+    }
+
+    /// Forgets all keys and gives the memory back.
+    pub fn clear(&mut self) {
+        *self = Index::new();
+    }
+
+    /// Visits the keys of one partition. Returns the cursor of the next call, 0 at the end; the
+    /// first call has cursor 0.
+    ///
+    /// A key that lives through a whole scan is visited at least once, whatever happens to others
+    /// meanwhile. The cursor is a point among all tags with the order of their low bits turned
+    /// round. A partition is an interval there, splitting and merging only cut or join
+    /// neighbouring intervals, and a key never changes its point. While partitions are only
+    /// split, nothing is visited twice.
+    pub fn scan(&self, cursor: u64, visit: &mut dyn FnMut(SlotId, Entry, Option<u64>)) -> u64 {
+        if self.is_empty() || cursor > u64::from(u32::MAX) {
+            return 0;
+        }
+        let home = self.home((cursor as u32).reverse_bits());
+        for key in self.keys(home.partition) {
+            visit(key.id(home), key.slot.entry(), key.expire_at_ms());
+        }
+        let first = home.partition.reverse_bits();
+        let size = (1 << 32) / (u64::from(home.mask) + 1);
+        (u64::from(first) + size) & u64::from(u32::MAX)
+    }
+
+    /// Visits the keys of one partition that have expired at `now_ms`. Returns the cursor of the
+    /// next call, 0 at the end. Calls with any cursor, over and over, reach every key.
+    pub fn expired(
+        &self,
+        cursor: u64,
+        now_ms: u64,
+        visit: &mut dyn FnMut(SlotId, Entry, u64),
+    ) -> u64 {
+        if cursor >= self.partitions.len() as u64 {
+            return 0;
+        }
+        let home = self.home(cursor as u32);
+        let run = self.partitions.get(home.partition as usize).expiries;
+        if self.expiries.items(run).iter().any(|expiry| expiry.at_ms() <= now_ms) {
+            for key in self.keys(home.partition) {
+                if let Some(at_ms) = key.expire_at_ms().filter(|&at_ms| at_ms <= now_ms) {
+                    visit(key.id(home), key.slot.entry(), at_ms);
+                }
+            }
+        }
+        let next = cursor + 1;
+        if next == self.partitions.len() as u64 { 0 } else { next }
+    }
+
+    /// A key drawn by the random bits `r`; all keys are equally likely but for the odd case that
+    /// no draw succeeds, when the index has lost most of its keys.
+    pub fn random(&self, mut r: u64) -> Option<(Entry, Option<u64>)> {
+        if self.is_empty() {
+            return None;
+        }
+        for _ in 0..DRAWS_MAX {
+            let home = self.home(r as u32);
+            let partition = self.partitions.get(home.partition as usize);
+            // The longest that a partition gets: twice the mean if it waits for its split, and
+            // as much again for chance. One that has been split is drawn half as often.
+            let len_max = 4 * KEYS_PER_PARTITION >> u32::from(home.mask != self.mask);
+            let at = ((r >> 32) * len_max as u64 >> 32) as usize;
+            if at < partition.slots.len() {
+                return Some(self.drawn(partition, at));
+            }
+            r = next_random(r);
+        }
+        let start = self.home(r as u32).partition as usize;
+        let partitions = self.partitions.len();
+        (0..partitions)
+            .map(|step| self.partitions.get((start + step) % partitions))
+            .find(|partition| !partition.slots.is_empty())
+            .map(|partition| self.drawn(partition, (r >> 32) as usize % partition.slots.len()))
+    }
+
+    fn drawn(&self, partition: &Partition, at: usize) -> (Entry, Option<u64>) {
+        let found = self.found(partition, self.slots.items(partition.slots), at);
+        (found.entry, found.expire_at_ms)
+    }
+
+    #[inline]
+    fn home(&self, tag_low: u32) -> Home {
+        let unsplit = tag_low & self.mask;
+        if unsplit >= self.split {
+            return Home { partition: unsplit, mask: self.mask };
+        }
+        let mask = self.mask << 1 | 1;
+        Home { partition: tag_low & mask, mask }
+    }
+
+    /// Where the key is, or where it would be inserted.
+    #[inline]
+    fn find(&self, hash: &KeyHash) -> Result<(Home, usize), (Home, usize)> {
+        let home = self.home(hash.tag as u32);
+        if self.is_empty() {
+            return Err((home, 0));
+        }
+        let slots = self.slots.items(self.partitions.get(home.partition as usize).slots);
+        let order = (hash.tag >> 32) as u32;
+        let mut at = lower_bound(slots, order);
+        while at < slots.len() && slots[at].order() == order {
+            if slots[at].is(hash, home.mask) {
+                return Ok((home, at));
+            }
+            at += 1;
+        }
+        Err((home, at))
+    }
+
+    #[inline]
+    fn found(&self, partition: &Partition, slots: &[Slot], at: usize) -> Found {
+        let expire_at_ms = slots[at].expires().then(|| {
+            let expiries = self.expiries.items(partition.expiries);
+            expiries[expiry_place(slots, at, expiries)].at_ms()
+        });
+        Found { entry: slots[at].entry(), expire_at_ms }
+    }
+
+    fn overwrite(
+        &mut self,
+        home: Home,
+        at: usize,
+        hash: &KeyHash,
+        entry: Entry,
+        expire_at_ms: Option<u64>,
+    ) -> Found {
+        let run = self.partitions.get(home.partition as usize).slots;
+        let slot = &mut self.slots.items_mut(run)[at];
+        let old = slot.entry();
+        slot.overwrite(hash, home.mask, entry);
+        Found { entry: old, expire_at_ms: self.set_expiry(home.partition, at, expire_at_ms) }
+    }
+
+    fn insert(&mut self, home: Home, at: usize, slot: Slot, expire_at_ms: Option<u64>) {
+        let mut run = self.partitions.get(home.partition as usize).slots;
+        let moved = self.slots.insert(&mut run, home.partition, at, slot);
+        self.set_slots(home.partition, run, moved);
+        self.set_expiry(home.partition, at, expire_at_ms);
+        self.len += 1;
+        if self.len > self.partitions.len() * KEYS_PER_PARTITION {
+            self.split();
+        }
+    }
+
+    /// Sets, changes or removes the expiry of a slot. Returns what it was.
+    fn set_expiry(&mut self, partition: u32, at: usize, at_ms: Option<u64>) -> Option<u64> {
+        let Partition { slots, expiries: mut run } = *self.partitions.get(partition as usize);
+        let slots = self.slots.items_mut(slots);
+        let had = slots[at].expires();
+        if !had && at_ms.is_none() {
+            return None;
+        }
+        let place = expiry_place(slots, at, self.expiries.items(run));
+        slots[at].set_expires(at_ms.is_some());
+        let new = at_ms.map(|at_ms| Expiry::new(slots[at].order(), at_ms));
+        let old = had.then(|| self.expiries.items(run)[place].at_ms());
+        let moved = match new {
+            Some(new) if had => {
+                self.expiries.items_mut(run)[place] = new;
+                None
+            }
+            Some(new) => self.expiries.insert(&mut run, partition, place, new),
+            None => self.expiries.remove(&mut run, partition, place),
+        };
+        self.expires = self.expires + usize::from(new.is_some()) - usize::from(had);
+        self.set_expiries(partition, run, moved);
+        old
+    }
+
+    fn set_slots(&mut self, partition: u32, run: Run, moved: Option<Moved>) {
+        self.partitions.get_mut(partition as usize).slots = run;
+        if let Some(moved) = moved {
+            let owner = self.partitions.get_mut(moved.owner as usize);
+            moved.apply(&mut owner.slots);
+        }
+    }
+
+    fn set_expiries(&mut self, partition: u32, run: Run, moved: Option<Moved>) {
+        self.partitions.get_mut(partition as usize).expiries = run;
+        if let Some(moved) = moved {
+            let owner = self.partitions.get_mut(moved.owner as usize);
+            moved.apply(&mut owner.expiries);
+        }
+    }
+
+    /// Adds a partition: half of the keys of the next one to be split.
+    fn split(&mut self) {
+        let bit = self.mask + 1;
+        let low = self.split;
+        let (stay, go): (Vec<Key>, Vec<Key>) =
+            self.take(low).into_iter().partition(|key| !key.slot.has(bit));
+        self.partitions.push(Partition::default());
+        self.fill(low, &stay);
+        self.fill(low + bit, &go);
+        self.split += 1;
+        if self.split == bit {
+            self.mask = self.mask << 1 | 1;
+            self.split = 0;
+        }
+    }
+
+    /// Undoes the latest [`Index::split`].
+    fn merge(&mut self) {
+        if self.split == 0 {
+            self.mask >>= 1;
+            self.split = self.mask + 1;
+        }
+        self.split -= 1;
+        let bit = self.mask + 1;
+        let low = self.split;
+        let mut keys = self.take(low);
+        keys.iter_mut().for_each(|key| key.slot.restore(bit, false));
+        let mut high = self.take(low + bit);
+        high.iter_mut().for_each(|key| key.slot.restore(bit, true));
+        keys.append(&mut high);
+        // Stable: expiries and slots of equal order stay in step. Two sorted halves: linear.
+        keys.sort_by_key(|key| key.slot.order());
+        self.fill(low, &keys);
+        self.partitions.pop();
+    }
+
+    /// The keys of a partition, which is empty afterwards.
+    fn take(&mut self, partition: u32) -> Vec<Key> {
+        let keys = self.keys(partition).collect();
+        let old = mem::take(self.partitions.get_mut(partition as usize));
+        let moved = self.slots.free(old.slots);
+        self.set_slots(partition, Run::default(), moved);
+        let moved = self.expiries.free(old.expiries);
+        self.set_expiries(partition, Run::default(), moved);
+        keys
+    }
+
+    /// Puts keys in order into an empty partition.
+    fn fill(&mut self, partition: u32, keys: &[Key]) {
+        let slots = self.slots.write(partition, keys.len(), keys.iter().map(|key| key.slot));
+        let expiring = keys.iter().filter(|key| key.slot.expires()).count();
+        let expiries = keys.iter().filter(|key| key.slot.expires()).map(|key| key.expiry);
+        let expiries = self.expiries.write(partition, expiring, expiries);
+        *self.partitions.get_mut(partition as usize) = Partition { slots, expiries };
+    }
+
+    fn keys(&self, partition: u32) -> impl Iterator<Item = Key> {
+        let Partition { slots, expiries } = *self.partitions.get(partition as usize);
+        let mut expiries = self.expiries.items(expiries).iter();
+        self.slots.items(slots).iter().map(move |&slot| {
+            let expiry = if slot.expires() { expiries.next() } else { None };
+            Key { slot, expiry: expiry.copied().unwrap_or_default() }
+        })
+    }
+}
+
+/// Place of the expiry of the slot at `at`, or the place to insert it.
+fn expiry_place(slots: &[Slot], at: usize, expiries: &[Expiry]) -> usize {
+    let order = Expiry::new(slots[at].order(), 0).order();
+    let before = slots[..at].iter().rev().take_while(|slot| slot.order() >= order);
+    lower_bound(expiries, order) + before.filter(|slot| slot.expires()).count()
+}
+
+/// One step of splitmix64 (Steele, Lea, Flood 2014).
+fn next_random(r: u64) -> u64 {
+    let mut z = r.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

@@ -103,6 +103,9 @@ pub enum Resident<'a> {
     Yes(&'a [u8]),
 }
 
+/// A value with what the index knows of it.
+pub type Stored<'a> = (Meta, Cow<'a, [u8]>);
+
 /// What a command does to a key; the last one wins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write<'a> {
@@ -120,11 +123,32 @@ pub struct KeyState<'a> {
     pub write: Option<Write<'a>>,
 }
 
+/// A sequence of pseudo-random bits.
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The next 64 bits.
+    pub fn next(&mut self) -> u64 {
+        // splitmix64 (Steele, Lea, Flood 2014).
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `end`, which is not 0. The bias is below `end` / 2^64.
+    pub fn below(&mut self, end: usize) -> usize {
+        ((u128::from(self.next()) * end as u128) >> 64) as usize
+    }
+}
+
 /// The keyspace as one run of one command may see it.
 #[derive(Debug)]
 pub struct View<'a> {
     now_ms: u64,
-    random: u64,
+    random: Random,
     keys: Vec<KeyState<'a>>,
     /// Position among the command's keys -> place in `keys`. Empty when they are the same.
     places: Vec<u32>,
@@ -134,7 +158,7 @@ impl<'a> View<'a> {
     /// `keys` are distinct; `places` maps each key position of the command to one of them, and
     /// is empty when that is the identity. `random` seeds [`View::random`].
     pub fn new(now_ms: u64, random: u64, keys: Vec<KeyState<'a>>, places: Vec<u32>) -> View<'a> {
-        View { now_ms, random, keys, places }
+        View { now_ms, random: Random(random), keys, places }
     }
 
     fn place(&self, key: usize) -> usize {
@@ -152,12 +176,12 @@ impl<'a> View<'a> {
 
     /// Pseudo-random bits: the same sequence again when the command runs again after a fault.
     pub fn random(&mut self) -> u64 {
-        // splitmix64 (Steele, Lea, Flood 2014).
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.random.next()
+    }
+
+    /// A generator of its own, for draws while a value is borrowed from the view.
+    pub fn split_random(&mut self) -> Random {
+        Random(self.random.next())
     }
 
     /// Number of key positions of the command.
@@ -229,6 +253,18 @@ impl<'a> View<'a> {
         }
     }
 
+    /// As [`View::any_value`], but free of the view, so that the bytes can be put elsewhere
+    /// without a copy.
+    pub fn any_value_shared(&self, key: usize) -> Result<Option<Stored<'a>>, Stop> {
+        let state = self.state(key);
+        let Some(meta) = state.meta else { return Ok(None) };
+        match (&state.write, state.value) {
+            (Some(Write::Put { value, .. }), _) => Ok(Some((meta, value.clone()))),
+            (_, Resident::Yes(bytes)) => Ok(Some((meta, Cow::Borrowed(bytes)))),
+            (_, Resident::No) => Err(Stop::Fault(Fault::Key(key))),
+        }
+    }
+
     fn bytes(&self, key: usize) -> Result<&[u8], Stop> {
         let state = self.state(key);
         if let Some(Write::Put { value, .. }) = &state.write {
@@ -266,6 +302,17 @@ impl<'a> View<'a> {
         let value_len = Some(value.len() as u32);
         self.keys[place].meta = Some(Meta { kind, value_len, expire_at_ms });
         self.keys[place].write = Some(Write::Put { kind, value, expire_at_ms });
+    }
+
+    /// Changes the expiry of a key that exists and keeps its value. One that is not after now
+    /// deletes the key and does not fault.
+    pub fn set_expiry(&mut self, key: usize, expire_at_ms: Option<u64>) -> Result<(), Stop> {
+        if expire_at_ms.is_some_and(|at| at <= self.now_ms) {
+            self.delete(key);
+        } else if let Some((meta, value)) = self.any_value_shared(key)? {
+            self.put(key, meta.kind, value, expire_at_ms);
+        }
+        Ok(())
     }
 
     /// Removes the key; nothing happens when it does not exist.

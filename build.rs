@@ -1,0 +1,29 @@
+//! Version stamp: hands the commit to the code as `LAVIK_REVISION`. Nothing else belongs here.
+
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-env-changed=LAVIK_REVISION");
+    for file in ["HEAD", "index"] {
+        if let Some(path) = git(&["rev-parse", "--git-path", file]) {
+            println!("cargo::rerun-if-changed={path}");
+        }
+    }
+    // A packager without the repository gives the revision in the environment.
+    let given = std::env::var("LAVIK_REVISION").ok().filter(|revision| !revision.is_empty());
+    let revision = given.or_else(commit).unwrap_or_else(|| "unknown".into());
+    println!("cargo::rustc-env=LAVIK_REVISION={revision}");
+}
+
+/// The commit in short form, with `+` behind it when files differ from it.
+fn commit() -> Option<String> {
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    let dirty = git(&["status", "--porcelain", "--untracked-files=no"])?;
+    Some(if dirty.is_empty() { commit } else { commit + "+" })
+}
+
+fn git(args: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(args).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    output.status.success().then(|| text.trim().to_string())
+}

@@ -1,0 +1,190 @@
+//! Settings against each other, against the machine and against what is built.
+
+use std::fmt;
+
+use super::options::{self, Opt};
+use super::sections::{Config, NetBackend, StorageBackend};
+use super::system::System;
+use super::value::{DataFile, show_cpu_list};
+use crate::limits;
+
+/// Something wrong with the settings as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The option to change.
+    pub option: &'static str,
+    pub text: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.option, self.text)
+    }
+}
+
+/// Smallest data file that can hold the fixed parts and a few segments of every core.
+const DATA_FILE_SIZE_MIN_BYTES: u64 = 8 * limits::SEGMENT_SIZE_BYTES;
+
+impl Config {
+    /// Everything that keeps the server from starting with these settings on this machine.
+    pub fn validate(&self, system: &System) -> Vec<Fault> {
+        let mut faults = Vec::new();
+        self.check_ports(&mut faults);
+        self.check_devices(&mut faults);
+        self.check_cores(system, &mut faults);
+        self.check_buffers(system, &mut faults);
+        self.check_access(&mut faults);
+        self.check_built(&mut faults);
+        faults
+    }
+
+    fn check_ports(&self, faults: &mut Vec<Fault>) {
+        let mut fault = |option, text: String| faults.push(Fault { option, text });
+        let (port, tls, metrics) = (self.net.port, self.access.tls_port, self.metrics.port);
+        if port == 0 && tls == 0 {
+            fault("port", "is 0 and there is no other listener for clients".into());
+        }
+        if self.net.bind.is_empty() {
+            fault("bind", "needs at least one address".into());
+        }
+        let repeated = first_repeated(self.net.bind.iter().map(|bind| bind.addr));
+        if let Some(addr) = repeated {
+            fault("bind", format!("{addr} is given twice"));
+        }
+        if metrics != 0 && metrics == port {
+            fault("metrics-port", format!("{metrics} is the port for clients too"));
+        }
+        if metrics != 0 && metrics == tls {
+            fault("metrics-port", format!("{metrics} is the tls-port too"));
+        }
+        if tls != 0 && tls == port {
+            fault("tls-port", format!("{tls} is the port without TLS too"));
+        }
+    }
+
+    fn check_devices(&self, faults: &mut Vec<Fault>) {
+        let mut fault = |option, text: String| faults.push(Fault { option, text });
+        let files = &self.storage.data_files;
+        if files.len() > limits::DEVICES_MAX {
+            fault("data-file", format!("more than {} devices", limits::DEVICES_MAX));
+        }
+        if let Some(file) = first_repeated(files.iter()) {
+            fault("data-file", format!("{file} is given twice"));
+        }
+        let spdk = self.storage.backend == StorageBackend::Spdk;
+        for file in self.storage.devices() {
+            match (&file, spdk) {
+                (DataFile::Spdk { .. }, false) => {
+                    fault("data-file", format!("{file} needs storage spdk"))
+                }
+                (DataFile::Path(_), true) => {
+                    fault("data-file", format!("storage spdk needs spdk://BDF/NSID, not {file}"));
+                }
+                _ => {}
+            }
+        }
+        let size_bytes = self.storage.data_file_size_bytes;
+        if size_bytes.is_some_and(|bytes| bytes < DATA_FILE_SIZE_MIN_BYTES) {
+            let min_mib = DATA_FILE_SIZE_MIN_BYTES >> 20;
+            fault("data-file-size", format!("must be at least {min_mib} MiB"));
+        }
+        if spdk && size_bytes.is_some() {
+            fault(
+                "data-file-size",
+                "is for regular files, there are none with storage spdk".into(),
+            );
+        }
+    }
+
+    fn check_cores(&self, system: &System, faults: &mut Vec<Fault>) {
+        let mut fault = |option, text: String| faults.push(Fault { option, text });
+        let allowed = &system.cpus_allowed;
+        let cpus = if self.threads.cpus.is_empty() { allowed } else { &self.threads.cpus };
+        let foreign: Vec<usize> = cpus.iter().copied().filter(|c| !allowed.contains(c)).collect();
+        if !foreign.is_empty() {
+            let (foreign, allowed) = (show_cpu_list(&foreign), show_cpu_list(allowed));
+            fault("cpus", format!("{foreign} is outside the affinity mask {allowed}"));
+        }
+        let threads = self.threads.threads;
+        if self.threads.pin_workers && threads > cpus.len() {
+            let list = show_cpu_list(cpus);
+            let advice = "give more CPUs or --no-pin-workers";
+            fault("threads", format!("{threads} pinned threads on the CPUs {list}: {advice}"));
+        }
+    }
+
+    /// Against the machine and not against maxmemory, which may be set as low as one likes.
+    fn check_buffers(&self, system: &System, faults: &mut Vec<Fault>) {
+        let per_core = self.storage.registered_buffer_bytes_per_worker
+            + u64::from(self.storage.write_buffers_per_worker) * limits::SEGMENT_SIZE_BYTES;
+        let cores = self.threads.plan(&system.cpus_allowed).len() as u64;
+        if per_core * cores >= system.memory_bytes {
+            let (per_core_mib, memory_mib) = (per_core >> 20, system.memory_bytes >> 20);
+            let text = format!(
+                "with storage-write-buffers-per-worker that is {per_core_mib} MiB for each of \
+                 {cores} cores, the machine has {memory_mib} MiB"
+            );
+            faults.push(Fault { option: "registered-buffer-mb-per-worker", text });
+        }
+    }
+
+    fn check_access(&self, faults: &mut Vec<Fault>) {
+        let mut fault = |option, text: &str| faults.push(Fault { option, text: text.into() });
+        let access = &self.access;
+        let reachable = self.net.bind.iter().any(|bind| !bind.addr.is_loopback());
+        if access.protected_mode && access.requirepass.is_empty() && reachable {
+            fault("protected-mode", "needs a requirepass, as bind is not only loopback addresses");
+        }
+        if access.tls_port != 0 && access.tls_cert_file.is_empty() {
+            fault("tls-cert-file", "is needed for tls-port");
+        }
+        if access.tls_port != 0 && access.tls_key_file.is_empty() {
+            fault("tls-key-file", "is needed for tls-port");
+        }
+    }
+
+    /// Parts that this build does not have may be named, but not asked for.
+    fn check_built(&self, faults: &mut Vec<Fault>) {
+        let mut fault = |option, text: &str| faults.push(Fault { option, text: text.into() });
+        if self.storage.backend == StorageBackend::Spdk {
+            fault("storage", "this build has no SPDK support, only uring");
+        }
+        if self.net.backend == NetBackend::Dpdk {
+            fault("network", "this build has no DPDK support, only kernel");
+        }
+        if self.access.tls_port != 0 {
+            fault("tls-port", "TLS is not built yet");
+        }
+        if !self.access.aclfile.is_empty() {
+            fault("aclfile", "ACL users are not built yet; requirepass is");
+        }
+    }
+
+    /// What deserves a line in the log at start, though it does not stop it.
+    pub fn warnings(&self, system: &System) -> Vec<String> {
+        let changed = |wanted: fn(&Opt) -> bool| {
+            let default = Config::default();
+            let differs = |opt: &&Opt| wanted(opt) && opt.show(self) != opt.show(&default);
+            options::all().filter(differs).map(|opt| opt.name).collect::<Vec<_>>().join(", ")
+        };
+        let mut warnings = Vec::new();
+        let mut warn = |text: &str, names: String| {
+            if !names.is_empty() {
+                warnings.push(format!("{text}: {names}"));
+            }
+        };
+        warn("not in effect yet", changed(|opt| opt.later));
+        warn("accepted for compatibility, no effect", changed(Opt::is_compat));
+        if self.memory.maxmemory_bytes > system.memory_bytes {
+            let (limit, memory) = (self.memory.maxmemory_bytes >> 20, system.memory_bytes >> 20);
+            warnings.push(format!("maxmemory is {limit} MiB, but the machine has {memory} MiB"));
+        }
+        warnings
+    }
+}
+
+/// The first element that was there before.
+fn first_repeated<T: PartialEq + Clone>(items: impl Iterator<Item = T>) -> Option<T> {
+    let items: Vec<T> = items.collect();
+    (1..items.len()).find(|&at| items[..at].contains(&items[at])).map(|at| items[at].clone())
+}

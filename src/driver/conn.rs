@@ -1,0 +1,205 @@
+//! One connection: what it sent and we have not parsed, the replies that are owed in order, and
+//! the bytes that are ready to leave.
+
+use std::collections::VecDeque;
+
+use crate::command::session::Session;
+use crate::net::Tx;
+use crate::resp::ParseState;
+
+/// Replies under this size are gathered into one buffer; larger values leave from the buffer
+/// they were read into.
+const GATHER_BYTES_MAX: usize = 16 * 1024;
+/// A gathered buffer is not grown beyond this.
+const TAIL_BYTES_MAX: usize = 64 * 1024;
+/// Replies waiting to leave above which the connection's commands wait.
+const OUT_BYTES_MAX: usize = 1 << 20;
+/// Replies not yet made above which the connection's commands wait.
+const OWED_MAX: usize = 4096;
+
+/// The place of a reply that is not there yet.
+#[derive(Debug)]
+enum Owed {
+    Waiting,
+    /// The client wants no reply to this one.
+    Muted,
+    Ready(Tx),
+}
+
+/// Names a place in the reply order of one connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seq(pub u32);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Conn {
+    pub session: Session,
+    /// Received bytes that have not been executed, from `rx_start` on.
+    pub rx: Vec<u8>,
+    pub rx_start: usize,
+    pub parse: ParseState,
+    owed: VecDeque<Owed>,
+    /// Sequence number of `owed[0]`.
+    first: u32,
+    out: VecDeque<Tx>,
+    out_bytes: usize,
+    pub sending: bool,
+    /// Close when everything owed has been sent; no further command is executed.
+    pub closing: bool,
+    /// Commands wait for room or for earlier ones.
+    pub stalled: bool,
+    /// Receiving is stopped.
+    pub paused: bool,
+    /// Stands in the core's list of connections with something to send.
+    pub listed: bool,
+}
+
+impl Conn {
+    pub fn new(session: Session) -> Conn {
+        Conn {
+            session,
+            rx: Vec::new(),
+            rx_start: 0,
+            parse: ParseState::default(),
+            owed: VecDeque::new(),
+            first: 0,
+            out: VecDeque::new(),
+            out_bytes: 0,
+            sending: false,
+            closing: false,
+            stalled: false,
+            paused: false,
+            listed: false,
+        }
+    }
+
+    /// Bytes received and not executed.
+    pub fn backlog(&self) -> usize {
+        self.rx.len() - self.rx_start
+    }
+
+    /// Memory held for this connection's data, in bytes.
+    pub fn buffer_bytes(&self) -> usize {
+        self.rx.capacity() + self.out_bytes
+    }
+
+    pub fn out_count(&self) -> usize {
+        self.out.len()
+    }
+
+    pub fn out_bytes(&self) -> usize {
+        self.out_bytes
+    }
+
+    /// Replies still to be made or sent are too many to go on.
+    pub fn is_congested(&self) -> bool {
+        self.out_bytes > OUT_BYTES_MAX || self.owed.len() > OWED_MAX
+    }
+
+    /// Every command so far has its reply.
+    pub fn owes_nothing(&self) -> bool {
+        self.owed.is_empty()
+    }
+
+    pub fn is_drained(&self) -> bool {
+        self.owed.is_empty() && self.out.is_empty() && !self.sending
+    }
+
+    /// Keeps a place for a reply that comes later.
+    pub fn reserve(&mut self, muted: bool) -> Seq {
+        let seq = self.first.wrapping_add(self.owed.len() as u32);
+        self.owed.push_back(if muted { Owed::Muted } else { Owed::Waiting });
+        Seq(seq)
+    }
+
+    /// Fills a reserved place; everything that is complete up to the first gap may leave. The
+    /// buffer is handed back when nobody wants it.
+    pub fn fill(&mut self, seq: Seq, tx: Tx) -> Option<Tx> {
+        let place = seq.0.wrapping_sub(self.first) as usize;
+        let owed = self.owed.get_mut(place)?;
+        let unwanted = match owed {
+            Owed::Waiting => {
+                *owed = Owed::Ready(tx);
+                None
+            }
+            Owed::Muted => {
+                *owed = Owed::Ready(Tx::Bytes(Vec::new()));
+                Some(tx)
+            }
+            Owed::Ready(_) => panic!("one reply given twice"),
+        };
+        while let Some(Owed::Ready(_)) = self.owed.front() {
+            let Some(Owed::Ready(tx)) = self.owed.pop_front() else { break };
+            self.first = self.first.wrapping_add(1);
+            self.push_out(tx);
+        }
+        unwanted
+    }
+
+    /// The buffer that an immediate reply is appended to: the tail of what leaves when nothing
+    /// is owed before it, else an empty one from `spare`.
+    pub fn begin(&mut self, spare: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
+        if self.owed.is_empty()
+            && let Some(Tx::Bytes(tail)) = self.out.back_mut()
+            && tail.len() < TAIL_BYTES_MAX
+        {
+            let tail = std::mem::take(tail);
+            self.out.pop_back();
+            self.out_bytes -= tail.len();
+            return tail;
+        }
+        spare()
+    }
+
+    /// Ends [`Conn::begin`].
+    pub fn finish(&mut self, bytes: Vec<u8>) {
+        if self.owed.is_empty() {
+            self.out_bytes += bytes.len();
+            self.out.push_back(Tx::Bytes(bytes));
+        } else {
+            self.owed.push_back(Owed::Ready(Tx::Bytes(bytes)));
+        }
+    }
+
+    fn push_out(&mut self, tx: Tx) {
+        self.out_bytes += tx.len();
+        let alone = self.out.is_empty() && !self.sending && self.owed.is_empty();
+        let gather = tx.len() < GATHER_BYTES_MAX && !(alone && matches!(tx, Tx::Value { .. }));
+        if !gather {
+            return self.out.push_back(tx);
+        }
+        match self.out.back_mut() {
+            Some(Tx::Bytes(tail)) if tail.len() < TAIL_BYTES_MAX => {
+                tail.extend_from_slice(tx.as_slice());
+            }
+            _ => match tx {
+                Tx::Bytes(bytes) => self.out.push_back(Tx::Bytes(bytes)),
+                Tx::Value { .. } => {
+                    // Room for the rest of the batch, so that it is gathered without growing.
+                    let mut tail = Vec::with_capacity(GATHER_BYTES_MAX);
+                    tail.extend_from_slice(tx.as_slice());
+                    self.out.push_back(Tx::Bytes(tail));
+                }
+            },
+        }
+    }
+
+    /// The next piece to send; the connection counts as sending until [`Conn::sent`].
+    pub fn next_out(&mut self) -> Option<Tx> {
+        if self.sending {
+            return None;
+        }
+        loop {
+            let tx = self.out.pop_front()?;
+            if !tx.is_empty() {
+                self.sending = true;
+                return Some(tx);
+            }
+        }
+    }
+
+    pub fn sent(&mut self, bytes: usize) {
+        self.sending = false;
+        self.out_bytes -= bytes;
+    }
+}

@@ -1,0 +1,292 @@
+//! Changes of the whole keyspace at one moment: FLUSHALL, FLUSHDB, SWAPDB.
+//!
+//! Core 0 conducts, one change at a time. It tells every core to freeze: to start no further
+//! command and to report once those begun are done. When all have reported, nothing is under
+//! way anywhere, and every core's log position is known. The change is written to the superblocks, every core carries it out, and all go on. The pause lasts as long as the slowest
+//! command under way and two device writes.
+
+use std::collections::VecDeque;
+
+use crate::command::GlobalFn;
+use crate::command::global::Global;
+use crate::disk::Disk;
+use crate::mem::Ticket;
+use crate::net::{Net, SocketId};
+use crate::resp::{Args, Reply};
+use crate::shard::Lsn;
+use crate::shard::view::Stop;
+
+use super::Core;
+use super::execute::Flow;
+use super::message::{Asker, Change, Message, Origin};
+use super::task::Task;
+
+/// A core's part in changes; on core 0 also the conductor's.
+#[derive(Debug, Default)]
+pub(crate) struct Frozen {
+    /// Frozen, and whether that has been reported to this conductor.
+    by: Option<Asker>,
+    reported: bool,
+    /// Cores that asked to have everything written, and up to where.
+    syncs: Vec<(Lsn, Asker)>,
+    conductor: Conductor,
+}
+
+#[derive(Debug, Default)]
+struct Conductor {
+    queue: VecDeque<(Asker, Change)>,
+    active: Option<Active>,
+}
+
+#[derive(Debug)]
+struct Active {
+    asker: Asker,
+    change: Change,
+    step: Step,
+    pending: u32,
+    horizon: Lsn,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// Waiting for all to be quiet.
+    Freezing,
+    /// All are quiet; the superblocks are being written.
+    Recording,
+    Thawing,
+}
+
+/// The asking side of a change or of a SAVE.
+#[derive(Debug)]
+pub(crate) struct Changing {
+    origin: Origin,
+    pending: u32,
+    failed: Option<String>,
+}
+
+impl Frozen {
+    /// No command may start now.
+    pub fn holds_back(&self) -> bool {
+        self.by.is_some()
+    }
+}
+
+impl<N: Net, D: Disk> Core<N, D> {
+    /// A command on the whole keyspace. It starts when every earlier one of its connection is
+    /// done, so that it sees what they did on other cores.
+    pub(super) fn global(
+        &mut self,
+        socket: SocketId,
+        function: GlobalFn,
+        args: Args<'_>,
+    ) -> Flow {
+        match function(args) {
+            Ok(request) => self.global_request(socket, request),
+            Err(Stop::Error(text)) => self.immediate_error(socket, &text),
+            Err(Stop::Fault(_)) => panic!("the parse of a command's arguments needs no values"),
+        }
+    }
+
+    pub(super) fn global_request(&mut self, socket: SocketId, request: Global) -> Flow {
+        let Some(conn) = self.conns.get(socket) else { return Flow::Close };
+        if !conn.owes_nothing() {
+            return Flow::Stall;
+        }
+        let db = conn.session.db;
+        match request {
+            Global::DbSize => {
+                let stats = self.server.stats.iter();
+                let keys: i64 = stats.map(|core| core.keys[usize::from(db)].get()).sum();
+                self.immediate(socket, |reply| reply.int(keys))
+            }
+            Global::FlushDb => self.change_start(socket, Change::FlushDb { db }),
+            Global::FlushAll => self.change_start(socket, Change::FlushAll),
+            Global::SwapDb { a, b } => self.change_start(socket, Change::Swap { a, b }),
+            walk => self.walks_start(socket, walk),
+        }
+    }
+
+    fn change_start(&mut self, socket: SocketId, change: Change) -> Flow {
+        let origin = self.reserve(socket);
+        let task = self.task_insert(Task::Changing(Changing { origin, pending: 1, failed: None }));
+        let asker = Asker { core: self.id, task };
+        self.send(0, Message::Request { asker, change });
+        Flow::Continue
+    }
+
+    /// SAVE: everything acknowledged so far is on the devices when the reply leaves.
+    pub(super) fn save_start(&mut self, socket: SocketId) {
+        let origin = self.reserve(socket);
+        let changing = Changing { origin, pending: self.cores, failed: None };
+        let task = self.task_insert(Task::Changing(changing));
+        let asker = Asker { core: self.id, task };
+        (0..self.cores as u16).for_each(|core| self.send(core, Message::Sync { asker }));
+    }
+
+    pub(super) fn global_message(&mut self, message: Message) {
+        match message {
+            Message::Request { asker, change } => {
+                self.frozen.conductor.queue.push_back((asker, change));
+                self.conduct();
+            }
+            Message::Freeze { asker } => {
+                self.frozen.by = Some(asker);
+                self.frozen.reported = false;
+            }
+            Message::Frozen | Message::Thawed => self.conduct_step(),
+            Message::Thaw { change, horizon } => self.thaw(change, horizon),
+            Message::Sync { asker } => {
+                self.shard.request_sync();
+                self.frozen.syncs.push((self.shard.appended_lsn(), asker));
+            }
+            Message::Synced { task, result } | Message::Done { task, result } => {
+                self.changing_step(task, result);
+            }
+            _ => panic!("not a message of a change"),
+        }
+    }
+
+    /// Starts the next change, if none is under way.
+    fn conduct(&mut self) {
+        let conductor = &mut self.frozen.conductor;
+        if conductor.active.is_some() {
+            return;
+        }
+        let Some((asker, change)) = conductor.queue.pop_front() else { return };
+        let pending = self.cores;
+        let (step, horizon) = (Step::Freezing, Lsn(0));
+        conductor.active = Some(Active { asker, change, step, pending, horizon });
+        self.freeze_all();
+    }
+
+    fn freeze_all(&mut self) {
+        // The conductor is no task of its own; the ticket is not looked at.
+        let asker = Asker { core: self.id, task: Ticket::from_bits(0) };
+        (0..self.cores as u16).for_each(|core| self.send(core, Message::Freeze { asker }));
+    }
+
+    /// A core has reported; goes on to the next step when that was the last.
+    fn conduct_step(&mut self) {
+        let Some(active) = &mut self.frozen.conductor.active else { return };
+        active.pending -= 1;
+        if active.pending > 0 {
+            return;
+        }
+        active.pending = self.cores;
+        match active.step {
+            Step::Freezing => {
+                active.step = Step::Recording;
+                active.horizon = self.shard.begin_change(0);
+            }
+            Step::Recording => panic!("a core has reported twice"),
+            Step::Thawing => {
+                let asker = active.asker;
+                self.frozen.conductor.active = None;
+                self.send(asker.core, Message::Done { task: asker.task, result: Ok(()) });
+                self.conduct();
+            }
+        }
+    }
+
+    /// The superblocks have the change (or could not be written): all cores carry it out.
+    fn conduct_recorded(&mut self) {
+        let Some(active) = &mut self.frozen.conductor.active else { return };
+        if active.step != Step::Recording {
+            return;
+        }
+        let Some(result) = self.shard.take_recorded() else { return };
+        active.step = Step::Thawing;
+        let (change, horizon, asker) = (active.change, active.horizon, active.asker);
+        let change = match result {
+            Ok(()) => Some(change),
+            Err(error) => {
+                let text = format!("IOERR the change could not be recorded: {error}");
+                self.send(asker.core, Message::Done { task: asker.task, result: Err(text) });
+                None
+            }
+        };
+        for core in 0..self.cores as u16 {
+            self.send(core, Message::Thaw { change, horizon });
+        }
+    }
+
+    fn thaw(&mut self, change: Option<Change>, horizon: Lsn) {
+        match change {
+            None => {}
+            Some(Change::Swap { a, b }) => self.shard.swap(a, b),
+            Some(Change::FlushDb { db }) => self.shard.clear_db(db, horizon),
+            Some(Change::FlushAll) => {
+                (0..crate::limits::DATABASES as u8).for_each(|db| self.shard.clear_db(db, horizon));
+            }
+        }
+        self.frozen.by = None;
+        self.send(0, Message::Thawed);
+    }
+
+    /// Phase 5: reports of frozen cores and finished syncs.
+    pub(super) fn maintain_changes(&mut self) {
+        if let Some(asker) = self.frozen.by
+            && !self.frozen.reported
+            && self.is_quiet()
+        {
+            self.frozen.reported = true;
+            self.send(asker.core, Message::Frozen);
+        }
+        if self.frozen.conductor.active.is_some() {
+            self.conduct_recorded();
+        }
+        if !self.frozen.syncs.is_empty() {
+            self.finish_syncs();
+        }
+    }
+
+    /// No command that may write is under way on behalf of this core's connections.
+    pub(super) fn is_quiet(&self) -> bool {
+        let writes = |task: &Task| {
+            matches!(task, Task::Command(_) | Task::Multi(_) | Task::Hold(_))
+        };
+        let busy = self.tasks.iter().any(|(_, task)| task.as_deref().is_some_and(writes));
+        self.remote_in_flight == 0 && !busy
+    }
+
+    fn finish_syncs(&mut self) {
+        let synced = self.shard.synced_lsn();
+        let poisoned = self.shard.poison().is_some();
+        let mut syncs = std::mem::take(&mut self.frozen.syncs);
+        syncs.retain(|&(lsn, asker)| {
+            if lsn > synced && !poisoned {
+                return true;
+            }
+            let result = if lsn <= synced { Ok(()) } else { Err(super::execute::POISONED.into()) };
+            self.send(asker.core, Message::Synced { task: asker.task, result });
+            false
+        });
+        if !syncs.is_empty() {
+            self.shard.request_sync();
+        }
+        self.frozen.syncs = syncs;
+    }
+
+    fn changing_step(&mut self, task: Ticket, result: Result<(), String>) {
+        let Some(mut owner) = self.task_take(task) else { return };
+        let mut over = false;
+        if let Task::Changing(changing) = &mut *owner {
+            changing.failed = result.err().or(changing.failed.take());
+            changing.pending -= 1;
+            over = changing.pending == 0;
+        }
+        if !over {
+            return self.task_put(task, owner);
+        }
+        self.tasks.remove(task);
+        let Task::Changing(changing) = *owner else { return };
+        match changing.failed {
+            Some(text) => self.reply_error(changing.origin, &text),
+            None => {
+                let mut bytes = self.spare();
+                Reply::new(&mut bytes, Default::default()).ok();
+                self.reply(changing.origin, bytes);
+            }
+        }
+    }
+}

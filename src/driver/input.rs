@@ -1,0 +1,361 @@
+//! Received bytes become commands. What finds no room waits here, in the connection's backlog,
+//! and no further bytes are taken from a peer once the backlogs are at their limit.
+
+use crate::command::session::ReplyMode;
+use crate::command::table;
+use crate::command::{Command, Handler, errors, flag};
+use crate::disk::Disk;
+use crate::net::{Event, Net, Rx, SocketId};
+use crate::resp::{Args, Parsed, Parser, Proto, Reply};
+use crate::shard::Lsn;
+
+use super::Core;
+use super::conn::Conn;
+use super::execute::{Flow, Run};
+use super::message::{Message, Origin};
+use super::output::Then;
+
+/// A backlog under this size is always taken; above it only while the core's total is in bounds.
+const BACKLOG_FREE_BYTES: usize = 64 * 1024;
+/// Capacity of a drained backlog that is worth keeping for the next partial command.
+const BACKLOG_KEPT_BYTES: usize = 16 * 1024;
+/// Room made at once for a large argument; more as its bytes come.
+const GROW_BYTES_MAX: usize = 8 << 20;
+
+impl<N: Net, D: Disk> Core<N, D> {
+    pub(super) fn net_event(&mut self, event: Event) {
+        match event {
+            Event::Incoming(fd) => self.place(fd),
+            Event::Received { socket, rx } => self.received(socket, rx),
+            Event::Sent { socket, tx } => self.sent(socket, tx),
+            Event::Closed { socket } => self.close(socket),
+        }
+    }
+
+    fn received(&mut self, socket: SocketId, rx: Rx) {
+        self.stats.net_in_bytes.add(rx.len() as u64);
+        let Some(conn) = self.conns.get_mut(socket) else { return };
+        if conn.closing {
+            return;
+        }
+        if conn.backlog() == 0 && !conn.stalled {
+            let used = self.consume(socket, &rx);
+            self.keep(socket, &rx[used..]);
+        } else {
+            self.keep(socket, &rx);
+            self.consume_backlog(socket);
+        }
+        self.check_backlog(socket);
+    }
+
+    /// Adds bytes to a connection's backlog.
+    fn keep(&mut self, socket: SocketId, bytes: &[u8]) {
+        let Some(conn) = self.conns.get_mut(socket) else { return };
+        if bytes.is_empty() || conn.closing {
+            return;
+        }
+        let before = conn.rx.capacity();
+        if conn.rx_start > 0 && conn.rx.len() + bytes.len() > conn.rx.capacity() {
+            conn.rx.drain(..conn.rx_start);
+            conn.rx_start = 0;
+        }
+        let missing = conn.parse.need().saturating_sub(conn.backlog() + bytes.len());
+        conn.rx.reserve(bytes.len() + missing.min(GROW_BYTES_MAX));
+        conn.rx.extend_from_slice(bytes);
+        self.client_bytes = self.client_bytes + conn.rx.capacity() - before;
+    }
+
+    /// Executes what is complete in a connection's backlog.
+    pub(super) fn consume_backlog(&mut self, socket: SocketId) {
+        let Some(conn) = self.conns.get_mut(socket) else { return };
+        if conn.stalled || conn.closing || conn.backlog() < conn.parse.need().max(1) {
+            return;
+        }
+        let rx = std::mem::take(&mut conn.rx);
+        let start = conn.rx_start;
+        let used = self.consume(socket, &rx[start..]);
+        let Some(conn) = self.conns.get_mut(socket) else { return };
+        conn.rx = rx;
+        conn.rx_start = start + used;
+        if conn.backlog() == 0 {
+            let before = conn.rx.capacity();
+            conn.rx_start = 0;
+            conn.rx.clear();
+            if before > BACKLOG_KEPT_BYTES {
+                conn.rx = Vec::new();
+            }
+            self.client_bytes = self.client_bytes + conn.rx.capacity() - before;
+        }
+    }
+
+    /// Parses and executes commands until the bytes end or there is no room. Returns how many
+    /// bytes were used.
+    fn consume(&mut self, socket: SocketId, bytes: &[u8]) -> usize {
+        let mut parser = std::mem::take(&mut self.parser);
+        let mut used = 0;
+        while used < bytes.len() {
+            match self.consume_one(&mut parser, socket, &bytes[used..]) {
+                Some(consumed) => used += consumed,
+                None => break,
+            }
+        }
+        self.parser = parser;
+        used
+    }
+
+    fn consume_one(
+        &mut self,
+        parser: &mut Parser,
+        socket: SocketId,
+        bytes: &[u8],
+    ) -> Option<usize> {
+        let full = self.tasks_are_full();
+        let conn = self.conns.get_mut(socket)?;
+        if conn.closing {
+            return None;
+        }
+        if conn.is_congested() || full {
+            self.stall(socket);
+            return None;
+        }
+        let limits = conn.session.limits(self.settings.password_required);
+        match parser.parse(bytes, &mut conn.parse, limits) {
+            Ok(Parsed::Command { args, consumed }) => match self.command(socket, args) {
+                Flow::Continue => Some(consumed),
+                Flow::Close => Some(consumed),
+                Flow::Stall => {
+                    self.stall(socket);
+                    None
+                }
+            },
+            Ok(Parsed::Nothing { consumed }) => Some(consumed),
+            Ok(Parsed::Incomplete { .. }) => None,
+            Err(error) => {
+                self.immediate_error(socket, &error.to_string());
+                self.close_when_drained(socket);
+                None
+            }
+        }
+    }
+
+    fn stall(&mut self, socket: SocketId) {
+        let Some(conn) = self.conns.get_mut(socket) else { return };
+        conn.stalled = true;
+        // A congested connection goes on when its replies have left; others every turn.
+        if !conn.is_congested() {
+            self.stalled.push_back(socket);
+        }
+    }
+
+    /// Tries stalled connections again, each once.
+    pub(super) fn retry_stalled(&mut self) {
+        for _ in 0..self.stalled.len() {
+            let Some(socket) = self.stalled.pop_front() else { return };
+            let Some(conn) = self.conns.get_mut(socket) else { continue };
+            conn.stalled = false;
+            self.consume_backlog(socket);
+            self.check_backlog(socket);
+        }
+    }
+
+    /// Back-pressure: a peer whose backlog is over its share is not read from until it shrinks.
+    fn check_backlog(&mut self, socket: SocketId) {
+        let share = self.settings.maxmemory_clients_bytes as usize / self.cores as usize;
+        let over = share > 0 && self.client_bytes > share;
+        let limit = self.settings.client_query_buffer_limit_bytes as usize;
+        let Some(conn) = self.conns.get_mut(socket) else { return };
+        if conn.backlog() > limit {
+            log::warn!(
+                "closing client {} ({}): its query buffer exceeds {limit} bytes",
+                conn.session.id,
+                conn.session.addr
+            );
+            return self.close(socket);
+        }
+        let pause = over && conn.backlog() > BACKLOG_FREE_BYTES && conn.stalled;
+        if pause != conn.paused {
+            conn.paused = pause;
+            self.net.pause(socket, pause);
+        }
+    }
+
+    /// One command of a connection.
+    fn command(&mut self, socket: SocketId, args: Args<'_>) -> Flow {
+        let Some(conn) = self.conns.get_mut(socket) else { return Flow::Close };
+        conn.session.last_active_ms = self.now.unix_ms;
+        conn.session.begin_command();
+        let plain = conn.session.reply_mode == ReplyMode::On
+            && !conn.session.must_authenticate(self.settings.password_required);
+        if plain
+            && !self.holds_back()
+            && !self.loading
+            && let Some(flow) = self.fast(socket, args)
+        {
+            self.stats.commands.add(u64::from(flow == Flow::Continue));
+            return flow;
+        }
+        self.dispatch(socket, args)
+    }
+
+    fn dispatch(&mut self, socket: SocketId, args: Args<'_>) -> Flow {
+        let Some(command) = table::find(args.at(0)) else {
+            if errors::is_http(args.at(0)) {
+                self.close(socket);
+                return Flow::Close;
+            }
+            return self.refused(socket, &errors::unknown_command(args));
+        };
+        if !command.takes(args.len()) {
+            let text = errors::wrong_arity(command.name);
+            return self.refused(socket, text.as_bytes());
+        }
+        let Some(conn) = self.conns.get_mut(socket) else { return Flow::Close };
+        let stranger = conn.session.must_authenticate(self.settings.password_required);
+        if stranger && !command.is(flag::NO_AUTH) {
+            return self.refused(socket, errors::NO_AUTH.as_bytes());
+        }
+        let flow = self.dispatch_known(socket, command, args);
+        if flow != Flow::Stall {
+            self.stats.commands.add(1);
+            self.end_command(socket);
+        }
+        flow
+    }
+
+    fn dispatch_known(
+        &mut self,
+        socket: SocketId,
+        command: &'static Command,
+        args: Args<'_>,
+    ) -> Flow {
+        if self.loading && !command.is(flag::LOADING) {
+            return self.immediate_error(socket, errors::LOADING);
+        }
+        if self.holds_back() {
+            return Flow::Stall;
+        }
+        if let Some(conn) = self.conns.get_mut(socket) {
+            conn.session.last_command = command.name;
+        }
+        match command.handler {
+            Handler::Keyed(_) => self.keyed(socket, command, args),
+            Handler::Session(function) => self.session(socket, function, args),
+            Handler::Global(function) => self.global(socket, function, args),
+        }
+    }
+
+    fn refused(&mut self, socket: SocketId, text: &[u8]) -> Flow {
+        self.stats.errors.add(1);
+        let flow = self.immediate(socket, |reply| reply.error_bytes(text));
+        self.end_command(socket);
+        flow
+    }
+
+    fn end_command(&mut self, socket: SocketId) {
+        if let Some(conn) = self.conns.get_mut(socket) {
+            conn.session.end_command();
+        }
+    }
+
+    /// Sends a command to the core that owns its keys.
+    pub(super) fn ship(&mut self, socket: SocketId, home: u16, db: u8, run: &Run<'_>) -> Flow {
+        if self.remote_in_flight >= super::REMOTE_MAX {
+            return Flow::Stall;
+        }
+        let origin = self.reserve(socket);
+        let mut packet = self.packet();
+        packet.fill(run.args);
+        self.remote_in_flight += 1;
+        self.stats.remote_commands.add(1);
+        let (command, proto) = (run.command, run.proto);
+        self.mesh.send(
+            usize::from(home),
+            Message::Command { origin, command, db, proto, packet },
+        );
+        Flow::Continue
+    }
+
+    // Replies of commands that are executed at once.
+
+    fn is_muted(conn: &Conn) -> bool {
+        matches!(conn.session.reply_mode, ReplyMode::Off | ReplyMode::SkipThis)
+    }
+
+    /// A place for a reply that comes later.
+    pub(super) fn reserve(&mut self, socket: SocketId) -> Origin {
+        let Some(conn) = self.conns.get_mut(socket) else {
+            panic!("a command of a connection that is not there");
+        };
+        let muted = Self::is_muted(conn);
+        let seq = conn.reserve(muted);
+        self.origin(socket, seq)
+    }
+
+    /// The buffer to append an immediate reply to; [`Core::finish`] takes it back.
+    pub(super) fn begin(&mut self, socket: SocketId) -> Vec<u8> {
+        let spares = &mut self.spares;
+        match self.conns.get_mut(socket) {
+            Some(conn) => conn.begin(|| spares.pop().unwrap_or_default()),
+            None => Vec::new(),
+        }
+    }
+
+    /// Ends an immediate reply that begins at `start` of `out`. With an LSN it leaves when that
+    /// is durable.
+    pub(super) fn finish(
+        &mut self,
+        socket: SocketId,
+        mut out: Vec<u8>,
+        start: usize,
+        lsn: Option<Lsn>,
+    ) {
+        let held = lsn.filter(|&lsn| !self.is_durable(lsn));
+        let Some(conn) = self.conns.get_mut(socket) else { return };
+        let muted = Self::is_muted(conn);
+        if muted {
+            out.truncate(start);
+        }
+        let Some(lsn) = held.filter(|_| !muted) else {
+            conn.finish(out);
+            return self.wants_send(socket);
+        };
+        let bytes = out.split_off(start);
+        conn.finish(out);
+        let seq = conn.reserve(false);
+        let origin = self.origin(socket, seq);
+        self.wait_durable(lsn, Then::Reply { origin, bytes });
+        self.wants_send(socket);
+    }
+
+    pub(super) fn immediate(
+        &mut self,
+        socket: SocketId,
+        write: impl FnOnce(&mut Reply<'_>),
+    ) -> Flow {
+        let proto = self.conns.get(socket).map_or(Proto::Resp2, |conn| conn.session.proto);
+        let mut out = self.begin(socket);
+        let start = out.len();
+        write(&mut Reply::new(&mut out, proto));
+        self.finish(socket, out, start, None);
+        Flow::Continue
+    }
+
+    pub(super) fn immediate_error(&mut self, socket: SocketId, text: &str) -> Flow {
+        self.stats.errors.add(1);
+        self.immediate(socket, |reply| reply.error(text))
+    }
+
+    pub(super) fn close_when_drained(&mut self, socket: SocketId) {
+        if let Some(conn) = self.conns.get_mut(socket) {
+            conn.closing = true;
+            self.wants_send(socket);
+        }
+    }
+
+    pub(super) fn close(&mut self, socket: SocketId) {
+        let Some(conn) = self.conns.remove(socket) else { return };
+        self.client_bytes -= conn.rx.capacity();
+        self.stats.clients.add(-1);
+        self.net.close(socket);
+    }
+}

@@ -1,0 +1,327 @@
+//! The life of a request on its core: from received bytes to the reply in its place.
+//!
+//! [`Core`] is everything that one core owns. The files of this folder are its verbs:
+//!
+//! * `input`: received bytes -> commands; back-pressure
+//! * `fast`: GET and SET, the straight path
+//! * `execute`: any command on keys of this core, run at once
+//! * `task`: a command that has to wait: for the device, for a key, for room in the log
+//! * `multi`: a command on keys of several cores
+//! * `walk`, `global`, `gather`: the whole keyspace, all connections
+//! * `output`: replies in order, buffers to the network
+
+mod admin;
+mod conn;
+mod execute;
+mod fast;
+mod gather;
+mod global;
+mod input;
+mod intent;
+mod lifecycle;
+mod message;
+mod multi;
+mod output;
+mod task;
+mod walk;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::clock::Now;
+use crate::command::session::Server;
+use crate::config::Settings;
+use crate::disk::{Disk, Done};
+use crate::mem::{BufPool, Slots, Ticket};
+use crate::mesh::Mesh;
+use crate::net::{Event, Net, SocketId};
+use crate::resp::Parser;
+use crate::shard::{OWN_TAG, Shard};
+use crate::stats::CoreStats;
+
+use conn::Conn;
+use fast::ReadOp;
+use intent::Intents;
+use lifecycle::Stopping;
+use task::Task;
+
+pub use lifecycle::Shared;
+pub use message::Message;
+
+/// Operations of one core that wait for something. Commands that arrive from other cores need a
+/// place too; their senders wait for answers and so are bounded themselves.
+const TASKS_MAX: usize = 4096;
+/// Commands that may be under way to other cores.
+const REMOTE_MAX: usize = 4096;
+/// Device reads of one core under way for clients.
+const READS_MAX: usize = 2048;
+/// Buffers kept for reuse, and the size up to which one is worth keeping.
+const SPARES_MAX: usize = 512;
+const SPARE_BYTES_MAX: usize = 64 * 1024;
+
+/// What a core is made from.
+pub struct Parts<N, D> {
+    pub shard: Shard,
+    pub disk: D,
+    pub net: N,
+    pub pool: BufPool,
+    pub mesh: Mesh<Message>,
+    pub server: Arc<Server>,
+    pub stats: Arc<CoreStats>,
+    pub seed: u64,
+    pub shared: Arc<Shared>,
+}
+
+/// Everything that one core owns. See the module.
+pub struct Core<N, D> {
+    id: u16,
+    cores: u32,
+    shard: Shard,
+    disk: D,
+    net: N,
+    pool: BufPool,
+    mesh: Mesh<Message>,
+    /// Messages to this core itself, so that operations over cores have one form.
+    loopback: VecDeque<Message>,
+    server: Arc<Server>,
+    stats: Arc<CoreStats>,
+    settings: Settings,
+    now: Now,
+    parser: Parser,
+    conns: Conns,
+    reads: Slots<ReadOp>,
+    tasks: Slots<Option<Box<Task>>>,
+    intents: Intents,
+    /// Replies that wait for their LSN to be durable, in LSN order.
+    waiting: VecDeque<output::Waiting>,
+    /// Tasks to be run again once there is room in the log or in the buffer pool.
+    retry: VecDeque<Ticket>,
+    /// Connections whose next command found no room.
+    stalled: VecDeque<SocketId>,
+    /// Connections with something to send.
+    unsent: Vec<SocketId>,
+    remote_in_flight: usize,
+    client_bytes: usize,
+    frozen: global::Frozen,
+    spares: Vec<Vec<u8>>,
+    packets: Vec<message::Packet>,
+    keys: Vec<execute::KeyRef>,
+    events: Vec<Event>,
+    done: Vec<Done>,
+    granted: Vec<Ticket>,
+    seed: u64,
+    next_core: usize,
+    shared: Arc<Shared>,
+    stopping: Stopping,
+    /// No commands on keys yet.
+    loading: bool,
+    /// Of `settings`.
+    generation: u64,
+}
+
+/// The connections of a core, by the index of their socket.
+#[derive(Debug, Default)]
+pub(crate) struct Conns {
+    table: Vec<Option<(SocketId, Box<Conn>)>>,
+}
+
+impl Conns {
+    fn insert(&mut self, socket: SocketId, conn: Conn) {
+        if self.table.len() <= socket.index() {
+            self.table.resize_with(socket.index() + 1, || None);
+        }
+        self.table[socket.index()] = Some((socket, Box::new(conn)));
+    }
+
+    fn get(&self, socket: SocketId) -> Option<&Conn> {
+        match self.table.get(socket.index()) {
+            Some(Some((id, conn))) if *id == socket => Some(conn),
+            _ => None,
+        }
+    }
+
+    fn get_mut(&mut self, socket: SocketId) -> Option<&mut Conn> {
+        match self.table.get_mut(socket.index()) {
+            Some(Some((id, conn))) if *id == socket => Some(conn),
+            _ => None,
+        }
+    }
+
+    fn remove(&mut self, socket: SocketId) -> Option<Box<Conn>> {
+        let slot = self.table.get_mut(socket.index())?;
+        slot.take_if(|(id, _)| *id == socket).map(|(_, conn)| conn)
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (SocketId, &Conn)> {
+        self.table.iter().flatten().map(|(id, conn)| (*id, &**conn))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.table.iter().all(Option::is_none)
+    }
+}
+
+impl<N: Net, D: Disk> Core<N, D> {
+    pub fn new(parts: Parts<N, D>) -> Core<N, D> {
+        let cores = parts.mesh.cores();
+        let generation = parts.server.config.generation();
+        let settings = parts.server.config.snapshot();
+        Core {
+            id: parts.mesh.core() as u16,
+            cores: cores as u32,
+            shard: parts.shard,
+            disk: parts.disk,
+            net: parts.net,
+            pool: parts.pool,
+            mesh: parts.mesh,
+            loopback: VecDeque::new(),
+            server: parts.server,
+            stats: parts.stats,
+            settings,
+            now: Now::default(),
+            parser: Parser::new(),
+            conns: Conns::default(),
+            reads: Slots::new(READS_MAX),
+            tasks: Slots::new(TASKS_MAX + REMOTE_MAX * cores),
+            intents: Intents::default(),
+            waiting: VecDeque::new(),
+            retry: VecDeque::new(),
+            stalled: VecDeque::new(),
+            unsent: Vec::new(),
+            remote_in_flight: 0,
+            client_bytes: 0,
+            frozen: global::Frozen::default(),
+            spares: Vec::new(),
+            packets: Vec::new(),
+            keys: Vec::new(),
+            events: Vec::new(),
+            done: Vec::new(),
+            granted: Vec::new(),
+            seed: parts.seed,
+            next_core: 0,
+            shared: parts.shared,
+            stopping: Stopping::No,
+            loading: true,
+            generation,
+        }
+    }
+
+    pub fn set_now(&mut self, now: Now) {
+        self.now = now;
+    }
+
+    /// Phase 2: device completions go to the log or to the operation that asked.
+    pub fn poll_disk(&mut self) -> usize {
+        let mut done = std::mem::take(&mut self.done);
+        self.disk.poll(&mut done);
+        let count = done.len();
+        for done in done.drain(..) {
+            if done.tag & OWN_TAG != 0 {
+                self.shard.complete(done);
+            } else {
+                self.read_done(done);
+            }
+        }
+        self.done = done;
+        count
+    }
+
+    /// Phase 3: messages of other cores.
+    pub fn poll_mesh(&mut self, budget: usize) -> usize {
+        let mut count = 0;
+        for from in 0..self.cores as usize {
+            let mut left = budget;
+            while left > 0
+                && let Some(message) = self.mesh.receive(from)
+            {
+                self.handle(message);
+                left -= 1;
+            }
+            count += budget - left;
+        }
+        while let Some(message) = self.loopback.pop_front() {
+            self.handle(message);
+            count += 1;
+        }
+        count
+    }
+
+    /// Phase 4: network events, then commands that had to wait for room.
+    pub fn poll_net(&mut self) -> usize {
+        let mut events = std::mem::take(&mut self.events);
+        self.net.poll(&mut events);
+        let count = events.len();
+        for event in events.drain(..) {
+            self.net_event(event);
+        }
+        self.events = events;
+        self.retry_tasks();
+        self.retry_stalled();
+        count
+    }
+
+    /// Phase 5: the log's own work, then replies that it has made durable.
+    pub fn maintain(&mut self) {
+        self.shard.maintain(&mut self.disk, self.now);
+        self.release_durable();
+        self.maintain_changes();
+        self.maintain_self();
+    }
+
+    /// Phases 6 and 7: replies to the network, messages to their cores. Returns whether work is
+    /// left that no completion will announce.
+    pub fn flush(&mut self) -> bool {
+        self.flush_output();
+        let waiting = self.mesh.flush();
+        waiting || !self.loopback.is_empty()
+    }
+
+    /// Whether a message has arrived since the last look.
+    pub fn has_messages(&self) -> bool {
+        self.mesh.has_messages() || !self.loopback.is_empty()
+    }
+
+    pub fn mesh(&self) -> &Mesh<Message> {
+        &self.mesh
+    }
+
+    pub fn disk_in_flight(&self) -> usize {
+        self.disk.in_flight()
+    }
+
+    fn send(&mut self, to: u16, message: Message) {
+        if to == self.id {
+            self.loopback.push_back(message);
+        } else {
+            self.mesh.send(usize::from(to), message);
+        }
+    }
+
+    /// A fresh seed for one command's random choices (a Weyl sequence; the view mixes it).
+    fn next_seed(&mut self) -> u64 {
+        self.seed = self.seed.wrapping_add(0xd134_2543_de82_ef95);
+        self.seed
+    }
+
+    fn spare(&mut self) -> Vec<u8> {
+        self.spares.pop().unwrap_or_default()
+    }
+
+    fn recycle(&mut self, mut bytes: Vec<u8>) {
+        if bytes.capacity() <= SPARE_BYTES_MAX && self.spares.len() < SPARES_MAX {
+            bytes.clear();
+            self.spares.push(bytes);
+        }
+    }
+
+    fn packet(&mut self) -> message::Packet {
+        self.packets.pop().unwrap_or_default()
+    }
+
+    fn recycle_packet(&mut self, packet: message::Packet) {
+        let small = packet.bytes.capacity() <= SPARE_BYTES_MAX && packet.spans.capacity() <= 4096;
+        if small && self.packets.len() < SPARES_MAX {
+            self.packets.push(packet);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The loop of one core. Fixed phases in a fixed order; each takes what has come since the last
+//! turn and is bounded by it. Completions first, for they free places; new work after; one
+//! submit for everything at the end.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::clock::Clock;
+use crate::disk::Disk;
+use crate::driver::Core;
+use crate::net::Net;
+use crate::ring::Ring;
+
+/// Messages taken from one core in one turn.
+const MESH_BUDGET: usize = 256;
+/// A parked core looks after its timers (flush age, expiry) at least this often.
+const PARK_MAX: Duration = Duration::from_millis(100);
+
+/// One core: its parts, its clock, and the ring that it parks in.
+pub struct Reactor<N, D, C> {
+    core: Core<N, D>,
+    clock: C,
+    ring: Rc<Ring>,
+    busy_poll_ns: u64,
+    /// When the last turn that did something ended.
+    last_work_ns: u64,
+}
+
+impl<N: Net, D: Disk, C: Clock> Reactor<N, D, C> {
+    pub fn new(core: Core<N, D>, clock: C, ring: Rc<Ring>, busy_poll_us: u64) -> Self {
+        let busy_poll_ns = busy_poll_us.saturating_mul(1000);
+        Reactor { core, clock, ring, busy_poll_ns, last_work_ns: 0 }
+    }
+
+    /// Turns until the core has stopped.
+    pub fn run(&mut self) {
+        while !self.core.is_stopped() {
+            let worked = self.turn();
+            if !worked {
+                self.idle();
+            }
+        }
+        self.ring.submit(None);
+    }
+
+    /// One turn; returns whether there was anything to do.
+    fn turn(&mut self) -> bool {
+        let now = self.clock.now(); // 1
+        self.core.set_now(now);
+        self.ring.reap();
+        let disk = self.core.poll_disk(); // 2
+        let mesh = self.core.poll_mesh(MESH_BUDGET); // 3
+        let net = self.core.poll_net(); // 4
+        self.core.maintain(); // 5
+        let left = self.core.flush(); // 6, 7
+        self.ring.submit(None);
+        let worked = left || disk + mesh + net > 0;
+        if worked {
+            self.last_work_ns = now.mono_ns;
+        }
+        self.core.count_turn();
+        worked
+    }
+
+    /// Nothing to do: spin for a while, for the next request may be microseconds away, then park
+    /// in the ring until a completion or a message comes.
+    fn idle(&mut self) {
+        let now = self.clock.now();
+        if now.mono_ns - self.last_work_ns < self.busy_poll_ns {
+            return std::hint::spin_loop();
+        }
+        let bell = self.core.mesh().bell();
+        bell.parking();
+        if !self.core.has_messages() && !self.ring.has_work() {
+            self.core.count_park();
+            let limit = self.core.park_limit().map_or(PARK_MAX, |limit| limit.min(PARK_MAX));
+            self.ring.submit(Some(limit));
+        }
+        self.core.mesh().bell().awake();
+    }
+}

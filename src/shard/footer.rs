@@ -1,0 +1,248 @@
+//! The footer of a sealed segment: one entry per record, so that recovery and sweeps need not
+//! read values. It grows downwards from the end of the segment while the segment is filled:
+//!
+//! ```text
+//!  ... records | pad |  (free)  | entry n-1 | ... | entry 1 | entry 0 | trailer |
+//! ```
+//!
+//! A footer is a copy of what the records say: whatever is wrong with it, the segment can still
+//! be read record by record.
+
+use crate::shard::index::KeyHash;
+use crate::shard::le::{HASH_BYTES, get_hash, get_u32, get_u64, put_hash, put_u32, put_u64};
+use crate::shard::record::{KIND_NONE, KIND_PAD, Lsn, UNIT};
+use crate::shard::segment::{Epoch, SEGMENT_SIZE, SEGMENT_UNITS};
+use crate::shard::view::Kind;
+
+/// Bytes of an entry without an expiry.
+pub const ENTRY_BYTES: usize = 17;
+/// Bytes that an expiry adds to an entry.
+pub const EXPIRY_BYTES: usize = 8;
+/// Bytes of the trailer at the very end of a segment.
+pub const TRAILER_BYTES: usize = 64;
+/// Offset of the trailer in a segment, and the upper end of the entries.
+pub const TRAILER_AT: usize = SEGMENT_SIZE - TRAILER_BYTES;
+
+/// Key lengths from here on are all stored as this one.
+const KEY_LEN_LONG: u8 = 127;
+const MAGIC: &[u8; 8] = b"LAVIKEND";
+const CRC_AT: usize = TRAILER_BYTES - 4;
+
+const UNITS_BITS: u32 = 19;
+const SLACK_SHIFT: u32 = UNITS_BITS;
+const KIND_SHIFT: u32 = SLACK_SHIFT + 4;
+const DB_SHIFT: u32 = KIND_SHIFT + 4;
+const TOMBSTONE_SHIFT: u32 = DB_SHIFT + 4;
+const EXPIRY_SHIFT: u32 = TOMBSTONE_SHIFT + 1;
+const KEY_LEN_SHIFT: u32 = EXPIRY_SHIFT + 1;
+
+const _: () = assert!(SEGMENT_UNITS as usize <= 1 << UNITS_BITS);
+const _: () = assert!(KEY_LEN_SHIFT + 7 == 8 * (ENTRY_BYTES - HASH_BYTES) as u32);
+
+/// What an entry tells of one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry {
+    pub hash: KeyHash,
+    pub what: What,
+    /// Units that the record takes.
+    pub units: u32,
+    /// Unused bytes behind the record in its last unit.
+    pub slack: u8,
+    /// Physical database.
+    pub db: u8,
+    /// Length of the key; [`Entry::key_is_long`] when it is not known exactly.
+    pub key_len: u8,
+    pub expire_at_ms: Option<u64>,
+}
+
+/// What the record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    Value(Kind),
+    Tombstone,
+    Pad,
+}
+
+impl Entry {
+    pub fn pad(units: u32) -> Entry {
+        let hash = KeyHash { tag: 0, place: 0 };
+        let what = What::Pad;
+        Entry { hash, what, units, slack: 0, db: 0, key_len: 0, expire_at_ms: None }
+    }
+
+    pub fn tombstone(hash: KeyHash, db: u8, units: u32) -> Entry {
+        let what = What::Tombstone;
+        Entry { hash, what, units, slack: 0, db, key_len: 0, expire_at_ms: None }
+    }
+
+    /// A record with a value of `len` bytes in all and a key of `key_len`.
+    pub fn value(
+        hash: KeyHash,
+        db: u8,
+        kind: Kind,
+        len: usize,
+        key_len: usize,
+        expire_at_ms: Option<u64>,
+    ) -> Entry {
+        let units = len.div_ceil(UNIT) as u32;
+        Entry {
+            hash,
+            what: What::Value(kind),
+            units,
+            slack: (units as usize * UNIT - len) as u8,
+            db,
+            key_len: key_len.min(KEY_LEN_LONG as usize) as u8,
+            expire_at_ms,
+        }
+    }
+
+    /// The key is longer than an entry can say.
+    pub fn key_is_long(&self) -> bool {
+        self.key_len == KEY_LEN_LONG
+    }
+
+    /// Bytes in the footer.
+    pub fn len(&self) -> usize {
+        ENTRY_BYTES + if self.expire_at_ms.is_some() { EXPIRY_BYTES } else { 0 }
+    }
+
+    /// Writes the entry over all of `out`, which is [`Entry::len`] long.
+    pub fn encode(&self, out: &mut [u8]) {
+        if let Some(expire_at_ms) = self.expire_at_ms {
+            put_u64(out, 0, expire_at_ms);
+        }
+        let (kind, tombstone) = match self.what {
+            What::Value(kind) => (kind as u8, 0),
+            What::Tombstone => (KIND_NONE, 1),
+            What::Pad => (KIND_PAD, 0),
+        };
+        let bits = u64::from(self.units)
+            | u64::from(self.slack) << SLACK_SHIFT
+            | u64::from(kind) << KIND_SHIFT
+            | u64::from(self.db) << DB_SHIFT
+            | tombstone << TOMBSTONE_SHIFT
+            | u64::from(self.expire_at_ms.is_some()) << EXPIRY_SHIFT
+            | u64::from(self.key_len) << KEY_LEN_SHIFT;
+        let at = out.len() - ENTRY_BYTES;
+        put_hash(out, at, &self.hash);
+        out[at + HASH_BYTES..].copy_from_slice(&bits.to_le_bytes()[..ENTRY_BYTES - HASH_BYTES]);
+    }
+
+    /// Reads the entry that ends at the end of `buf`.
+    pub fn decode(buf: &[u8]) -> Option<Entry> {
+        let bytes = buf.last_chunk::<ENTRY_BYTES>()?;
+        let bits = u64::from(get_u32(bytes, HASH_BYTES)) | u64::from(bytes[ENTRY_BYTES - 1]) << 32;
+        let expire_at_ms = match bits >> EXPIRY_SHIFT & 1 {
+            0 => None,
+            _ => Some(get_u64(buf, buf.len().checked_sub(ENTRY_BYTES + EXPIRY_BYTES)?)),
+        };
+        let what = match ((bits >> KIND_SHIFT & 15) as u8, bits >> TOMBSTONE_SHIFT & 1) {
+            (KIND_NONE, 1) => What::Tombstone,
+            (KIND_PAD, 0) => What::Pad,
+            (kind, 0) => What::Value(Kind::from_bits(kind)?),
+            _ => return None,
+        };
+        Some(Entry {
+            hash: get_hash(bytes, 0),
+            what,
+            units: (bits & ((1 << UNITS_BITS) - 1)) as u32,
+            slack: (bits >> SLACK_SHIFT & 15) as u8,
+            db: (bits >> DB_SHIFT & 15) as u8,
+            key_len: (bits >> KEY_LEN_SHIFT & 127) as u8,
+            expire_at_ms,
+        })
+    }
+}
+
+/// The end of a segment. A valid one says that all records of the segment, and of the segments
+/// that its core filled before, were complete on the device before it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trailer {
+    pub epoch: Epoch,
+    pub base: Lsn,
+    /// Entries: values, tombstones and pads.
+    pub entries: u32,
+    pub values: u32,
+    pub tombstones: u32,
+    /// Bytes of all entries, and their checksum.
+    pub entries_bytes: u32,
+    pub entries_crc: u32,
+    /// End of the records, in units from the start of the segment.
+    pub end: u32,
+}
+
+impl Trailer {
+    /// LSN of the last record.
+    pub fn last(&self) -> Lsn {
+        Lsn(self.base.0 + u64::from(self.entries) - 1)
+    }
+
+    /// Writes the trailer over all of `out`. `seed` is the segment's.
+    pub fn encode(&self, out: &mut [u8], seed: u32) {
+        out.fill(0);
+        out[..8].copy_from_slice(MAGIC);
+        put_u64(out, 8, self.epoch.0);
+        put_u64(out, 16, self.base.0);
+        put_u32(out, 24, self.entries);
+        put_u32(out, 28, self.values);
+        put_u32(out, 32, self.tombstones);
+        put_u32(out, 36, self.entries_bytes);
+        put_u32(out, 40, self.entries_crc);
+        put_u32(out, 44, self.end);
+        let crc = crc32c::crc32c_append(seed, &out[..CRC_AT]);
+        put_u32(out, CRC_AT, crc);
+    }
+
+    /// Reads the trailer that ends at the end of `buf`. None when there is none of this life of
+    /// the segment.
+    pub fn decode(buf: &[u8], seed: u32) -> Option<Trailer> {
+        let bytes = buf.last_chunk::<TRAILER_BYTES>()?;
+        let crc = crc32c::crc32c_append(seed, &bytes[..CRC_AT]);
+        if &bytes[..8] != MAGIC || crc != get_u32(bytes, CRC_AT) {
+            return None;
+        }
+        let trailer = Trailer {
+            epoch: Epoch(get_u64(bytes, 8)),
+            base: Lsn(get_u64(bytes, 16)),
+            entries: get_u32(bytes, 24),
+            values: get_u32(bytes, 28),
+            tombstones: get_u32(bytes, 32),
+            entries_bytes: get_u32(bytes, 36),
+            entries_crc: get_u32(bytes, 40),
+            end: get_u32(bytes, 44),
+        };
+        let sane = trailer.entries > 0 && trailer.entries_bytes as usize <= TRAILER_AT;
+        sane.then_some(trailer)
+    }
+
+    /// Checks the bytes of all entries.
+    pub fn verify(&self, entries: &[u8], seed: u32) -> bool {
+        crc32c::crc32c_append(seed, entries) == self.entries_crc
+    }
+}
+
+/// The entries of a footer in the order of their records, each with its offset in units.
+#[derive(Debug)]
+pub struct Entries<'a> {
+    bytes: &'a [u8],
+    unit: u32,
+}
+
+impl<'a> Entries<'a> {
+    /// `bytes` are all entries; `first_unit` is the place of the first record.
+    pub fn new(bytes: &'a [u8], first_unit: u32) -> Entries<'a> {
+        Entries { bytes, unit: first_unit }
+    }
+}
+
+impl Iterator for Entries<'_> {
+    type Item = (u32, Entry);
+
+    fn next(&mut self) -> Option<(u32, Entry)> {
+        let entry = Entry::decode(self.bytes)?;
+        self.bytes = &self.bytes[..self.bytes.len() - entry.len()];
+        let unit = self.unit;
+        self.unit += entry.units;
+        Some((unit, entry))
+    }
+}

@@ -1,0 +1,330 @@
+//! Memory for many short arrays that grow and shrink: no holes, no pauses.
+//!
+//! A run has a capacity, and a chunk holds runs of one capacity only, side by side. All chunks of
+//! a capacity but the last one are full: when a run is given back, the last run of its capacity
+//! moves into the hole, and the caller is told so that it can follow. Memory is thus lost in the
+//! last chunk of each capacity and behind the last run of a chunk, and nowhere else.
+
+use std::mem;
+
+/// Items of a chunk. A run that needs more has a chunk of its own.
+const CHUNK_LEN: usize = 1024;
+
+/// Chunks that the 32 bits of [`Run::first`] can name.
+const CHUNKS_MAX: u32 = (1u64 << 32).div_euclid(CHUNK_LEN as u64) as u32;
+
+const NO_CHUNK: u32 = u32::MAX;
+
+/// An array in an [`Arena`]: at most 65,535 items.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Run {
+    /// Chunk and first item.
+    first: u32,
+    len: u16,
+    /// Zero: no memory.
+    capacity: u16,
+}
+
+impl Run {
+    pub fn len(self) -> usize {
+        self.len as usize
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.len == 0
+    }
+
+    fn chunk(self) -> usize {
+        self.first as usize / CHUNK_LEN
+    }
+
+    fn offset(self) -> usize {
+        self.first as usize % CHUNK_LEN
+    }
+}
+
+/// The run of `owner` has moved: see [`Moved::apply`].
+#[derive(Debug)]
+#[must_use]
+pub struct Moved {
+    pub owner: u32,
+    first: u32,
+}
+
+impl Moved {
+    /// `run` is that of the owner.
+    pub fn apply(self, run: &mut Run) {
+        run.first = self.first;
+    }
+}
+
+#[derive(Debug, Default)]
+struct Chunk<T> {
+    items: Box<[T]>,
+    /// Owner of each run.
+    owners: Vec<u32>,
+    /// Of each run.
+    capacity: u16,
+    /// The full chunk of this capacity that comes before; `NO_CHUNK` at the first.
+    before: u32,
+}
+
+impl<T> Chunk<T> {
+    fn size_bytes(&self) -> usize {
+        self.items.len() * size_of::<T>() + self.owners.capacity() * size_of::<u32>()
+    }
+}
+
+#[derive(Debug)]
+pub struct Arena<T> {
+    chunks: Pages<Chunk<T>>,
+    /// Numbers of chunks without memory.
+    vacant: Vec<u32>,
+    /// Memory of the last chunk given back, for the next one.
+    spare: Option<Box<[T]>>,
+    /// By capacity: the last chunk.
+    last: Vec<u32>,
+    chunks_bytes: usize,
+}
+
+impl<T> Default for Arena<T> {
+    fn default() -> Arena<T> {
+        Arena {
+            chunks: Pages::default(),
+            vacant: Vec::new(),
+            spare: None,
+            last: Vec::new(),
+            chunks_bytes: 0,
+        }
+    }
+}
+
+/// Runs grow by so many items: short ones exactly, long ones by at most an eighth.
+fn step(len: usize) -> usize {
+    match len {
+        0..=16 => 1,
+        17..=32 => 2,
+        _ => 4,
+    }
+}
+
+impl<T: Copy + Default> Arena<T> {
+    #[inline]
+    pub fn items(&self, run: Run) -> &[T] {
+        if run.is_empty() {
+            return &[];
+        }
+        &self.chunks.get(run.chunk()).items[run.offset()..run.offset() + run.len()]
+    }
+
+    pub fn items_mut(&mut self, run: Run) -> &mut [T] {
+        if run.is_empty() {
+            return &mut [];
+        }
+        &mut self.chunks.get_mut(run.chunk()).items[run.offset()..run.offset() + run.len()]
+    }
+
+    /// Inserts before the item at `at`. `run` is up to date afterwards.
+    pub fn insert(&mut self, run: &mut Run, owner: u32, at: usize, item: T) -> Option<Moved> {
+        let moved = if run.len == run.capacity { self.refit(run, owner, 1) } else { None };
+        let len = run.len();
+        run.len += 1;
+        let items = self.items_mut(*run);
+        items.copy_within(at..len, at + 1);
+        items[at] = item;
+        moved
+    }
+
+    /// Removes the item at `at`. `run` is up to date afterwards.
+    pub fn remove(&mut self, run: &mut Run, owner: u32, at: usize) -> Option<Moved> {
+        self.items_mut(*run).copy_within(at + 1.., at);
+        run.len -= 1;
+        // One step stays free, lest a run at a boundary moves each time that it changes.
+        if run.is_empty() || run.len() + 2 * step(run.len()) <= run.capacity as usize {
+            return self.refit(run, owner, 0);
+        }
+        None
+    }
+
+    /// A new run of `len` items.
+    pub fn write(&mut self, owner: u32, len: usize, items: impl Iterator<Item = T>) -> Run {
+        let mut run = self.alloc(owner, len);
+        run.len = len as u16;
+        for (place, item) in self.items_mut(run).iter_mut().zip(items) {
+            *place = item;
+        }
+        run
+    }
+
+    /// Gives the memory of `run` back; its content is gone.
+    pub fn free(&mut self, run: Run) -> Option<Moved> {
+        if run.capacity == 0 {
+            return None;
+        }
+        let last_chunk = self.last[run.capacity as usize];
+        let chunk = self.chunks.get_mut(last_chunk as usize);
+        let owner = chunk.owners.pop()?;
+        let offset = chunk.owners.len() * run.capacity as usize;
+        let last = Run { first: last_chunk * CHUNK_LEN as u32 + offset as u32, ..run };
+        if last.first != run.first {
+            self.copy(last, run, run.capacity as usize);
+            let place = run.offset() / run.capacity as usize;
+            self.chunks.get_mut(run.chunk()).owners[place] = owner;
+        }
+        if offset == 0 {
+            self.retire(run.capacity, last_chunk);
+        }
+        (last.first != run.first).then_some(Moved { owner, first: run.first })
+    }
+
+    /// Moves `run` into memory that fits its length and `more` items.
+    fn refit(&mut self, run: &mut Run, owner: u32, more: usize) -> Option<Moved> {
+        let old = *run;
+        *run = self.alloc(owner, old.len() + more);
+        run.len = old.len;
+        self.copy(old, *run, old.len());
+        self.free(old)
+    }
+
+    fn copy(&mut self, from: Run, to: Run, len: usize) {
+        let (from_chunk, to_chunk) = (from.chunk(), to.chunk());
+        let source = from.offset()..from.offset() + len;
+        if len == 0 {
+            return;
+        }
+        if from_chunk == to_chunk {
+            self.chunks.get_mut(from_chunk).items.copy_within(source, to.offset());
+            return;
+        }
+        // Taken out for a moment: two chunks cannot be borrowed at once.
+        let items = mem::take(&mut self.chunks.get_mut(from_chunk).items);
+        let target = to.offset()..to.offset() + len;
+        self.chunks.get_mut(to_chunk).items[target].copy_from_slice(&items[source]);
+        self.chunks.get_mut(from_chunk).items = items;
+    }
+
+    /// A run with room for `len` items. No room, no memory.
+    fn alloc(&mut self, owner: u32, len: usize) -> Run {
+        let capacity = len.next_multiple_of(step(len));
+        assert!(capacity <= u16::MAX as usize, "{len} keys of one partition: hash is not random");
+        if capacity == 0 {
+            return Run::default();
+        }
+        let number = self.roomy_chunk(capacity);
+        let chunk = self.chunks.get_mut(number as usize);
+        let offset = chunk.owners.len() * capacity;
+        chunk.owners.push(owner);
+        let first = number * CHUNK_LEN as u32 + offset as u32;
+        Run { first, len: 0, capacity: capacity as u16 }
+    }
+
+    /// The last chunk of `capacity`, with room for one more run.
+    fn roomy_chunk(&mut self, capacity: usize) -> u32 {
+        if self.last.len() <= capacity {
+            self.last.resize(capacity + 1, NO_CHUNK);
+        }
+        let before = self.last[capacity];
+        if before != NO_CHUNK {
+            let chunk = self.chunks.get(before as usize);
+            if (chunk.owners.len() + 1) * capacity <= chunk.items.len() {
+                return before;
+            }
+        }
+        let number = self.vacant.pop().unwrap_or_else(|| {
+            self.chunks.push(Chunk::default());
+            self.chunks.len() as u32 - 1
+        });
+        assert!(number < CHUNKS_MAX, "index of 2^32 slots is full");
+        *self.chunks.get_mut(number as usize) = self.new_chunk(capacity, before);
+        self.last[capacity] = number;
+        number
+    }
+
+    fn new_chunk(&mut self, capacity: usize, before: u32) -> Chunk<T> {
+        let len = CHUNK_LEN.max(capacity);
+        let spare = self.spare.take_if(|spare| spare.len() == len);
+        let items = spare.unwrap_or_else(|| {
+            self.chunks_bytes += len * size_of::<T>();
+            vec![T::default(); len].into_boxed_slice()
+        });
+        let owners = Vec::with_capacity(len / capacity);
+        self.chunks_bytes += owners.capacity() * size_of::<u32>();
+        Chunk { items, owners, capacity: capacity as u16, before }
+    }
+
+    fn retire(&mut self, capacity: u16, number: u32) {
+        let chunk = mem::take(self.chunks.get_mut(number as usize));
+        debug_assert_eq!(chunk.capacity, capacity);
+        self.last[capacity as usize] = chunk.before;
+        self.vacant.push(number);
+        self.chunks_bytes -= chunk.size_bytes();
+        if self.spare.is_none() && chunk.items.len() == CHUNK_LEN {
+            self.chunks_bytes += CHUNK_LEN * size_of::<T>();
+            self.spare = Some(chunk.items);
+        }
+    }
+
+    /// All memory that is held, in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        let tables = (self.vacant.capacity() + self.last.capacity()) * size_of::<u32>();
+        self.chunks_bytes + self.chunks.memory_bytes() + tables
+    }
+}
+
+/// A growing array that is never copied: pages of up to 16 KiB.
+#[derive(Debug)]
+pub struct Pages<T> {
+    pages: Vec<Vec<T>>,
+}
+
+impl<T> Default for Pages<T> {
+    fn default() -> Pages<T> {
+        Pages { pages: Vec::new() }
+    }
+}
+
+impl<T> Pages<T> {
+    const PAGE_BITS: u32 = (16384 / size_of::<T>()).ilog2();
+    const PAGE_LEN: usize = 1 << Self::PAGE_BITS;
+
+    #[inline]
+    pub fn get(&self, at: usize) -> &T {
+        &self.pages[at >> Self::PAGE_BITS][at % Self::PAGE_LEN]
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, at: usize) -> &mut T {
+        &mut self.pages[at >> Self::PAGE_BITS][at % Self::PAGE_LEN]
+    }
+
+    pub fn len(&self) -> usize {
+        match self.pages.last() {
+            Some(page) => (self.pages.len() - 1) * Self::PAGE_LEN + page.len(),
+            None => 0,
+        }
+    }
+
+    pub fn push(&mut self, item: T) {
+        match self.pages.last_mut() {
+            Some(page) if page.len() < Self::PAGE_LEN => page.push(item),
+            _ => {
+                let mut page = Vec::with_capacity(Self::PAGE_LEN);
+                page.push(item);
+                self.pages.push(page);
+            }
+        }
+    }
+
+    pub fn pop(&mut self) -> Option<T> {
+        let item = self.pages.last_mut()?.pop();
+        if self.pages.last().is_some_and(Vec::is_empty) {
+            self.pages.pop();
+        }
+        item
+    }
+
+    pub fn memory_bytes(&self) -> usize {
+        self.pages.len() * Self::PAGE_LEN * size_of::<T>()
+            + self.pages.capacity() * size_of::<Vec<T>>()
+    }
+}

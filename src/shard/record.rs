@@ -1,0 +1,319 @@
+//! A record: one version of one key in the log. docs/FORMAT.md has the byte table.
+//!
+//! Every checksum starts from the seed of the segment's present life and the record's place in
+//! it, so that bytes of an earlier life, of another segment or of another offset never verify.
+
+use crate::limits::{DATABASES, RECORD_UNIT_BYTES};
+use crate::shard::index::KeyHash;
+use crate::shard::le::{HASH_BYTES, get_hash, get_u32, get_u64, put_hash, put_u32, put_u64};
+use crate::shard::view::Kind;
+
+/// Bytes of a unit as `usize`.
+pub const UNIT: usize = RECORD_UNIT_BYTES as usize;
+/// Bytes of the shortest header: checksum, LSN and flags, lengths.
+pub const HEADER_BYTES: usize = 16;
+/// Bytes that a header grows by when it holds wide lengths, and again when it holds an expiry.
+pub const EXTENSION_BYTES: usize = 8;
+/// Bytes of the checksum behind the value.
+pub const PAYLOAD_CRC_BYTES: usize = 4;
+/// Bytes of a tombstone: the key's hash stands for the key.
+pub const TOMBSTONE_BYTES: usize = HEADER_BYTES + HASH_BYTES + PAYLOAD_CRC_BYTES;
+/// Units of a tombstone.
+pub const TOMBSTONE_UNITS: u32 = (TOMBSTONE_BYTES / UNIT) as u32;
+const KEY_LEN_BITS: u32 = 12;
+const VALUE_LEN_BITS: u32 = 16;
+const KEY_LEN_NARROW_MAX: usize = (1 << KEY_LEN_BITS) - 1;
+const VALUE_LEN_NARROW_MAX: usize = (1 << VALUE_LEN_BITS) - 1;
+const LSN_BITS: u32 = 56;
+
+/// Kind of a filler up to the end of a sector.
+pub const KIND_PAD: u8 = 15;
+/// Kind of a tombstone.
+pub const KIND_NONE: u8 = 0;
+
+const TOMBSTONE: u8 = 1;
+const EXPIRY: u8 = 2;
+const WIDE: u8 = 4;
+const CONTINUES: u8 = 8;
+
+const _: () = assert!(TOMBSTONE_BYTES == 2 * UNIT, "a tombstone fills two units exactly");
+const _: () = assert!(DATABASES <= 1 << 4, "a database number has four bits");
+
+/// Log sequence number: the order of all records of one core; later runs are above earlier ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lsn(pub u64);
+
+impl Lsn {
+    /// The largest that a record can hold.
+    pub const MAX: Lsn = Lsn((1 << LSN_BITS) - 1);
+}
+
+/// Where a record's checksums start: the segment's seed mixed with the record's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlaceSeed(u32);
+
+impl PlaceSeed {
+    /// `unit` is the record's offset in its segment in 16-byte units.
+    pub fn new(segment_seed: u32, unit: u32) -> PlaceSeed {
+        PlaceSeed(segment_seed ^ unit)
+    }
+}
+
+/// What goes into a record that holds a value.
+#[derive(Clone, Copy, Debug)]
+pub struct Put<'a> {
+    /// Physical database.
+    pub db: u8,
+    pub key: &'a [u8],
+    pub kind: Kind,
+    pub value: &'a [u8],
+    pub expire_at_ms: Option<u64>,
+}
+
+impl Put<'_> {
+    fn is_wide(&self) -> bool {
+        self.key.len() > KEY_LEN_NARROW_MAX || self.value.len() > VALUE_LEN_NARROW_MAX
+    }
+
+    fn header_len(&self) -> usize {
+        HEADER_BYTES
+            + EXTENSION_BYTES * usize::from(self.is_wide())
+            + EXTENSION_BYTES * usize::from(self.expire_at_ms.is_some())
+    }
+
+    /// Exact length of the record in bytes.
+    pub fn len(&self) -> usize {
+        self.header_len() + self.key.len() + self.value.len() + PAYLOAD_CRC_BYTES
+    }
+
+    /// Whole units that the record takes.
+    pub fn units(&self) -> u32 {
+        self.len().div_ceil(UNIT) as u32
+    }
+
+    /// Writes the record over all of `out`, which is [`Put::units`] long. `continues` says that
+    /// the next record belongs to the same unit of work.
+    pub fn encode(&self, out: &mut [u8], seed: PlaceSeed, lsn: Lsn, continues: bool) {
+        let wide = self.is_wide();
+        let mut flags = if continues { CONTINUES } else { 0 };
+        let mut at = HEADER_BYTES;
+        let mut lengths = u32::from(self.db) << (KEY_LEN_BITS + VALUE_LEN_BITS);
+        if wide {
+            flags |= WIDE;
+            put_u32(out, at, self.key.len() as u32);
+            put_u32(out, at + 4, self.value.len() as u32);
+            at += EXTENSION_BYTES;
+        } else {
+            lengths |= self.key.len() as u32 | (self.value.len() as u32) << KEY_LEN_BITS;
+        }
+        if let Some(expire_at_ms) = self.expire_at_ms {
+            flags |= EXPIRY;
+            put_u64(out, at, expire_at_ms);
+            at += EXTENSION_BYTES;
+        }
+        let crc = finish_header(&mut out[..at], seed, word(lsn, self.kind as u8, flags), lengths);
+        let end = at + self.key.len() + self.value.len();
+        let payload = &mut out[at..end];
+        let (key, value) = payload.split_at_mut(self.key.len());
+        key.copy_from_slice(self.key);
+        value.copy_from_slice(self.value);
+        let crc = crc32c::crc32c_append(crc, payload);
+        put_u32(out, end, crc);
+        out[end + PAYLOAD_CRC_BYTES..].fill(0);
+    }
+}
+
+/// Writes a tombstone over all of `out` (two units).
+pub fn encode_tombstone(
+    out: &mut [u8],
+    seed: PlaceSeed,
+    lsn: Lsn,
+    db: u8,
+    hash: &KeyHash,
+    continues: bool,
+) {
+    let flags = TOMBSTONE | if continues { CONTINUES } else { 0 };
+    let lengths = u32::from(db) << (KEY_LEN_BITS + VALUE_LEN_BITS) | HASH_BYTES as u32;
+    let crc = finish_header(&mut out[..HEADER_BYTES], seed, word(lsn, KIND_NONE, flags), lengths);
+    let end = HEADER_BYTES + HASH_BYTES;
+    put_hash(out, HEADER_BYTES, hash);
+    let crc = crc32c::crc32c_append(crc, &out[HEADER_BYTES..end]);
+    put_u32(out, end, crc);
+}
+
+/// Writes a filler over all of `out`. From two units on it also says up to which LSN the log
+/// was durable when it was written, which tells a torn tail from damage later.
+pub fn encode_pad(out: &mut [u8], seed: PlaceSeed, lsn: Lsn, durable: Lsn) {
+    out.fill(0);
+    let units = (out.len() / UNIT) as u32;
+    let wide = units > 1;
+    let header_len = HEADER_BYTES + EXTENSION_BYTES * usize::from(wide);
+    if wide {
+        put_u64(out, HEADER_BYTES, durable.0);
+    }
+    let flags = if wide { WIDE } else { 0 };
+    let lengths = units << KEY_LEN_BITS;
+    finish_header(&mut out[..header_len], seed, word(lsn, KIND_PAD, flags), lengths);
+}
+
+fn word(lsn: Lsn, kind: u8, flags: u8) -> u64 {
+    debug_assert!(lsn <= Lsn::MAX);
+    lsn.0 | u64::from(kind | flags << 4) << LSN_BITS
+}
+
+/// Completes a header whose extensions are in place, and returns its checksum.
+fn finish_header(header: &mut [u8], seed: PlaceSeed, word: u64, lengths: u32) -> u32 {
+    put_u64(header, 4, word);
+    put_u32(header, 12, lengths);
+    let crc = crc32c::crc32c_append(seed.0, &header[4..]);
+    put_u32(header, 0, crc);
+    crc
+}
+
+/// What a header says, checksum verified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    pub lsn: Lsn,
+    /// Physical database.
+    pub db: u8,
+    pub body: Body,
+    pub expire_at_ms: Option<u64>,
+    /// The next record belongs to the same unit of work.
+    pub continues: bool,
+    crc: u32,
+    header_len: u32,
+    key_len: u32,
+    value_len: u32,
+}
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    Value(Kind),
+    Tombstone,
+    /// Filler of so many units; the log was durable up to this LSN when it was written.
+    Pad {
+        units: u32,
+        durable: Option<Lsn>,
+    },
+}
+
+/// Why bytes are not a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Invalid {
+    /// The record is longer than the bytes given.
+    Short,
+    /// The header does not verify: not a record of this place in its present life.
+    Header,
+    /// The header verifies and the bytes behind it do not.
+    Payload,
+}
+
+impl Header {
+    /// Reads and verifies the header at the start of `buf`.
+    pub fn decode(buf: &[u8], seed: PlaceSeed) -> Result<Header, Invalid> {
+        let head: &[u8; HEADER_BYTES] = buf.first_chunk().ok_or(Invalid::Short)?;
+        let word = get_u64(head, 4);
+        let (kind, flags) = ((word >> LSN_BITS) as u8 & 15, (word >> (LSN_BITS + 4)) as u8);
+        let lengths = get_u32(head, 12);
+        let extensions = usize::from(flags & WIDE != 0) + usize::from(flags & EXPIRY != 0);
+        let header_len = HEADER_BYTES + EXTENSION_BYTES * extensions;
+        let header = buf.get(..header_len).ok_or(Invalid::Short)?;
+        let crc = crc32c::crc32c_append(seed.0, &header[4..]);
+        if crc != get_u32(head, 0) {
+            return Err(Invalid::Header);
+        }
+        let mut key_len = lengths & KEY_LEN_NARROW_MAX as u32;
+        let mut value_len = lengths >> KEY_LEN_BITS & VALUE_LEN_NARROW_MAX as u32;
+        let body = match kind {
+            KIND_NONE if flags & !CONTINUES == TOMBSTONE && key_len == HASH_BYTES as u32 => {
+                Body::Tombstone
+            }
+            KIND_PAD if flags & !WIDE == 0 && value_len > 0 => {
+                let durable = (flags & WIDE != 0).then(|| Lsn(get_u64(header, HEADER_BYTES)));
+                Body::Pad { units: value_len, durable }
+            }
+            _ if flags & TOMBSTONE != 0 => return Err(Invalid::Header),
+            kind => Body::Value(Kind::from_bits(kind).ok_or(Invalid::Header)?),
+        };
+        if flags & WIDE != 0 && kind != KIND_PAD {
+            key_len = get_u32(header, HEADER_BYTES);
+            value_len = get_u32(header, HEADER_BYTES + 4);
+        }
+        let expire_at_ms =
+            (flags & EXPIRY != 0).then(|| get_u64(header, header_len - EXTENSION_BYTES));
+        Ok(Header {
+            lsn: Lsn(word & Lsn::MAX.0),
+            db: (lengths >> (KEY_LEN_BITS + VALUE_LEN_BITS)) as u8,
+            body,
+            expire_at_ms,
+            continues: flags & CONTINUES != 0,
+            crc,
+            header_len: header_len as u32,
+            key_len,
+            value_len,
+        })
+    }
+
+    /// Exact length of the record in bytes.
+    pub fn len(&self) -> usize {
+        match self.body {
+            Body::Pad { units, .. } => units as usize * UNIT,
+            _ => self.payload_end() + PAYLOAD_CRC_BYTES,
+        }
+    }
+
+    /// Whole units that the record takes.
+    pub fn units(&self) -> u32 {
+        self.len().div_ceil(UNIT) as u32
+    }
+
+    fn key_start(&self) -> usize {
+        self.header_len as usize
+    }
+
+    fn value_start(&self) -> usize {
+        self.key_start() + self.key_len as usize
+    }
+
+    fn payload_end(&self) -> usize {
+        self.value_start() + self.value_len as usize
+    }
+
+    /// Key and value without a look at their checksum: for records that never left memory.
+    pub fn payload<'b>(&self, buf: &'b [u8]) -> (&'b [u8], &'b [u8]) {
+        let payload = &buf[self.key_start()..self.payload_end()];
+        payload.split_at(self.key_len as usize)
+    }
+
+    /// The hash that a tombstone names its key by.
+    pub fn tombstone_hash(&self, buf: &[u8]) -> KeyHash {
+        debug_assert_eq!(self.body, Body::Tombstone);
+        get_hash(buf, self.key_start())
+    }
+
+    /// Offset of the value from the start of the record. At least 16.
+    pub fn value_offset(&self) -> usize {
+        self.value_start()
+    }
+
+    /// Verifies everything behind the header: payload checksum and the zeros up to the unit.
+    pub fn verify_payload(&self, buf: &[u8]) -> Result<(), Invalid> {
+        let Some(record) = buf.get(..self.units() as usize * UNIT) else {
+            return Err(Invalid::Short);
+        };
+        let zeros_from = match self.body {
+            Body::Pad { .. } => self.header_len as usize,
+            _ => {
+                let end = self.payload_end();
+                let crc = crc32c::crc32c_append(self.crc, &record[self.key_start()..end]);
+                if crc != get_u32(record, end) {
+                    return Err(Invalid::Payload);
+                }
+                end + PAYLOAD_CRC_BYTES
+            }
+        };
+        let zeros = record[zeros_from..].iter().all(|&byte| byte == 0);
+        if zeros { Ok(()) } else { Err(Invalid::Payload) }
+    }
+}

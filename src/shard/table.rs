@@ -1,0 +1,459 @@
+//! The segments of all devices, shared by all cores: who lives where, what is dead, what is free.
+//!
+//! Counters are atomics; the mutex guards the lists of free and of empty segments, which are
+//! touched once in the life of a segment.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::limits::{DATABASES, RECORD_UNIT_BYTES, SEGMENT_SIZE_BYTES};
+use crate::shard::record::Lsn;
+use crate::shard::segment::{Epoch, Header, SEGMENT_UNITS, SetId, State, seed, set_seed};
+
+/// A member of the set.
+#[derive(Clone, Debug)]
+pub struct Device {
+    /// The name that the user gave.
+    pub name: String,
+    /// Position among the devices of [`crate::disk::Disk`].
+    pub disk: u16,
+    /// Number of segments; the first holds the superblocks.
+    pub segments: u32,
+    /// Number of its first segment in the set.
+    pub first: u32,
+}
+
+/// What all cores need to know of an open set.
+#[derive(Clone, Debug)]
+pub struct SetInfo {
+    pub set: SetId,
+    /// How often the set was opened, this time included.
+    pub run: u32,
+    /// Sector that the set was formatted for, in bytes.
+    pub sector_size: u32,
+    /// Some device keeps completed writes in a volatile cache until a flush.
+    pub volatile_cache: bool,
+    /// In the order of the set.
+    pub devices: Vec<Device>,
+    /// Number of cores of this run.
+    pub cores: u16,
+    /// Every record of this run is above it.
+    pub start: Lsn,
+    /// Records of a physical database up to its horizon are dead.
+    pub horizons: [Lsn; DATABASES],
+}
+
+/// Where a segment is in the set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemberPlace {
+    pub member: u16,
+    /// Number on its device.
+    pub segment: u32,
+}
+
+/// What a segment is to the allocator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Life {
+    /// Holds superblocks, never records.
+    Reserved = 0,
+    Free = 1,
+    /// Being filled, or not all on the device.
+    Open = 2,
+    Sealed = 3,
+    /// Sealed without a live record; its freeing is under way.
+    Empty = 4,
+}
+
+impl Life {
+    fn from_bits(bits: u8) -> Life {
+        match bits {
+            1 => Life::Free,
+            2 => Life::Open,
+            3 => Life::Sealed,
+            4 => Life::Empty,
+            _ => Life::Reserved,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    epoch: AtomicU64,
+    base: AtomicU64,
+    /// Superseded values: records in the upper half, their units in the lower.
+    dead: AtomicU64,
+    /// Values and tombstones; set when the segment is sealed.
+    values: AtomicU32,
+    tombstones: AtomicU32,
+    core: AtomicU32,
+    life: AtomicU8,
+}
+
+/// How far one core's log is; on cache lines of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct CoreMark {
+    appended: AtomicU64,
+    durable: AtomicU64,
+    /// Another core waits until this much is durable.
+    wanted: AtomicU64,
+    recovered: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Lists {
+    /// Free segments of each device.
+    free: Vec<Vec<u32>>,
+    /// The device that gives the next segment.
+    turn: usize,
+    /// Segments without a live record that no core has taken up yet.
+    empty: Vec<u32>,
+}
+
+/// A fresh life of a segment.
+#[derive(Clone, Copy, Debug)]
+pub struct Allocated {
+    pub segment: u32,
+    pub epoch: Epoch,
+}
+
+/// What a core has to see durable on every core before a segment may be reused.
+pub type Fence = Box<[Lsn]>;
+
+/// Counts of the whole set, for INFO and metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    pub segments: u32,
+    pub free: u32,
+    /// Units of superseded values in allocated segments.
+    pub dead_units: u64,
+}
+
+/// The table. One per process.
+#[derive(Debug)]
+pub struct Segments {
+    info: SetInfo,
+    set_seed: u32,
+    slots: Box<[Slot]>,
+    marks: Box<[CoreMark]>,
+    lists: Mutex<Lists>,
+    free: AtomicU32,
+    empty: AtomicU32,
+    /// Segments of a cut tail that must be gone before anything else may be freed.
+    condemned: AtomicU32,
+    reserve: u32,
+    epoch: AtomicU64,
+    /// Above every LSN that may be in use or promised to a flush.
+    ceiling: AtomicU64,
+    horizons: [AtomicU64; DATABASES],
+}
+
+/// Distance that a flush of a database keeps from every LSN in use: more than any core appends
+/// before it has heard of the flush.
+const HORIZON_MARGIN: u64 = 1 << 32;
+
+impl Segments {
+    /// A table of a set in which every segment is free but those of `data`.
+    pub fn new(info: SetInfo, data: &[(u32, Header)]) -> Segments {
+        let total: u32 = info.devices.iter().map(|device| device.segments).sum();
+        let cores = usize::from(info.cores);
+        let slots: Box<[Slot]> = (0..total).map(|_| Slot::default()).collect();
+        for &(segment, header) in data {
+            let slot = &slots[segment as usize];
+            slot.epoch.store(header.epoch.0, Ordering::Relaxed);
+            slot.base.store(header.base.0, Ordering::Relaxed);
+            slot.core.store(u32::from(header.core), Ordering::Relaxed);
+            slot.values.store(u32::MAX, Ordering::Relaxed);
+            slot.life.store(Life::Sealed as u8, Ordering::Relaxed);
+        }
+        let mut free = Vec::new();
+        for device in &info.devices {
+            // The lists are stacks: the lowest number is taken first.
+            let numbers = (device.first + 1..device.first + device.segments).rev();
+            let life = |n: &u32| slots[*n as usize].life.load(Ordering::Relaxed);
+            let list: Vec<u32> = numbers.filter(|n| life(n) == Life::Reserved as u8).collect();
+            for &segment in &list {
+                slots[segment as usize].life.store(Life::Free as u8, Ordering::Relaxed);
+            }
+            free.push(list);
+        }
+        let free_count = free.iter().map(Vec::len).sum::<usize>() as u32;
+        Segments {
+            set_seed: set_seed(info.set),
+            slots,
+            marks: (0..cores).map(|_| CoreMark::default()).collect(),
+            lists: Mutex::new(Lists { free, turn: 0, empty: Vec::new() }),
+            free: AtomicU32::new(free_count),
+            empty: AtomicU32::new(0),
+            condemned: AtomicU32::new(0),
+            reserve: reserve(total, info.cores),
+            epoch: AtomicU64::new(Epoch::start_of_run(info.run).0),
+            ceiling: AtomicU64::new(info.start.0 + HORIZON_MARGIN),
+            horizons: info.horizons.map(|lsn| AtomicU64::new(lsn.0)),
+            info,
+        }
+    }
+
+    pub fn info(&self) -> &SetInfo {
+        &self.info
+    }
+
+    pub fn sector_size(&self) -> usize {
+        self.info.sector_size as usize
+    }
+
+    pub fn usage(&self) -> Usage {
+        let dead = |slot: &Slot| slot.dead.load(Ordering::Relaxed) & u64::from(u32::MAX);
+        Usage {
+            segments: (self.slots.len() - self.info.devices.len()) as u32,
+            free: self.free.load(Ordering::Relaxed),
+            dead_units: self.slots.iter().map(dead).sum(),
+        }
+    }
+
+    /// Which member of the set a segment belongs to, and its number there.
+    pub fn member_place(&self, segment: u32) -> MemberPlace {
+        let member = self.info.devices.iter().rposition(|device| device.first <= segment);
+        let member = member.expect("the first device starts at segment 0");
+        let segment = segment - self.info.devices[member].first;
+        MemberPlace { member: member as u16, segment }
+    }
+
+    /// The device of a segment and the segment's offset there in bytes.
+    pub fn place(&self, segment: u32) -> (&Device, u64) {
+        let place = self.member_place(segment);
+        let device = &self.info.devices[usize::from(place.member)];
+        (device, u64::from(place.segment) * SEGMENT_SIZE_BYTES)
+    }
+
+    /// The user's name of a device by its position among the devices of the disk.
+    pub fn disk_name(&self, disk: u16) -> &str {
+        let device = self.info.devices.iter().find(|device| device.disk == disk);
+        device.map_or("a device", |device| &device.name)
+    }
+
+    /// Segment and offset in it, in units, of a location in the index.
+    pub fn split(location: u64) -> (u32, u32) {
+        let units = u64::from(SEGMENT_UNITS);
+        ((location / units) as u32, (location % units) as u32)
+    }
+
+    /// The location of a unit of a segment.
+    pub fn location(segment: u32, unit: u32) -> u64 {
+        u64::from(segment) * u64::from(SEGMENT_UNITS) + u64::from(unit)
+    }
+
+    pub fn epoch(&self, segment: u32) -> Epoch {
+        Epoch(self.slots[segment as usize].epoch.load(Ordering::Acquire))
+    }
+
+    /// Checksum seed of a life of a segment.
+    pub fn seed(&self, epoch: Epoch) -> u32 {
+        seed(self.set_seed, epoch)
+    }
+
+    pub fn life(&self, segment: u32) -> Life {
+        Life::from_bits(self.slots[segment as usize].life.load(Ordering::SeqCst))
+    }
+
+    fn lists(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether only the reserve is left.
+    pub fn is_full(&self) -> bool {
+        self.free.load(Ordering::Relaxed) <= self.reserve
+    }
+
+    /// Whether [`Segments::allocate`] would succeed now.
+    pub fn can_allocate(&self, privileged: bool) -> bool {
+        self.free.load(Ordering::Relaxed) > if privileged { 0 } else { self.reserve }
+    }
+
+    /// Takes a free segment for a core's log; `privileged` reaches into the reserve.
+    pub fn allocate(&self, core: u16, base: Lsn, privileged: bool) -> Option<Allocated> {
+        let mut lists = self.lists();
+        if !self.can_allocate(privileged) {
+            return None;
+        }
+        let devices = lists.free.len();
+        let turn = lists.turn;
+        let mut order = (0..devices).map(|i| (turn + i) % devices);
+        let member = order.find(|&member| !lists.free[member].is_empty())?;
+        lists.turn = member + 1;
+        let segment = lists.free[member].pop()?;
+        self.free.fetch_sub(1, Ordering::Relaxed);
+        let epoch = Epoch(self.epoch.fetch_add(1, Ordering::Relaxed) + 1);
+        let slot = &self.slots[segment as usize];
+        slot.base.store(base.0, Ordering::Relaxed);
+        slot.core.store(u32::from(core), Ordering::Relaxed);
+        slot.dead.store(0, Ordering::Relaxed);
+        slot.values.store(u32::MAX, Ordering::Relaxed);
+        slot.tombstones.store(0, Ordering::Relaxed);
+        slot.epoch.store(epoch.0, Ordering::Release);
+        slot.life.store(Life::Open as u8, Ordering::SeqCst);
+        self.ceiling.fetch_max(base.0 + HORIZON_MARGIN, Ordering::Relaxed);
+        Some(Allocated { segment, epoch })
+    }
+
+    /// Counts a value as superseded: its key has been overwritten or deleted.
+    pub fn release(&self, segment: u32, units: u32) {
+        let slot = &self.slots[segment as usize];
+        slot.dead.fetch_add(1 << 32 | u64::from(units), Ordering::SeqCst);
+        self.note_if_empty(segment);
+    }
+
+    /// Counts a value as expired for good: it is dead and hides what is older, as a tombstone does.
+    pub fn expire(&self, segment: u32, units: u32) {
+        self.slots[segment as usize].tombstones.fetch_add(1, Ordering::SeqCst);
+        self.release(segment, units);
+    }
+
+    /// All records are complete on the device and counted.
+    pub fn seal(&self, segment: u32, values: u32, tombstones: u32) {
+        let slot = &self.slots[segment as usize];
+        slot.tombstones.fetch_add(tombstones, Ordering::SeqCst);
+        slot.values.store(values, Ordering::SeqCst);
+        slot.life.store(Life::Sealed as u8, Ordering::SeqCst);
+        self.note_if_empty(segment);
+    }
+
+    fn note_if_empty(&self, segment: u32) {
+        let slot = &self.slots[segment as usize];
+        let dead = (slot.dead.load(Ordering::SeqCst) >> 32) as u32;
+        if dead != slot.values.load(Ordering::SeqCst) {
+            return;
+        }
+        let (from, to) = (Life::Sealed as u8, Life::Empty as u8);
+        if slot.life.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            self.lists().empty.push(segment);
+            self.empty.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Hands out a segment without live records that somebody should free.
+    pub fn take_empty(&self) -> Option<u32> {
+        if self.empty.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let segment = self.lists().empty.pop()?;
+        self.empty.fetch_sub(1, Ordering::Relaxed);
+        Some(segment)
+    }
+
+    /// What every core has appended by now.
+    pub fn fence(&self) -> Fence {
+        self.marks.iter().map(|mark| Lsn(mark.appended.load(Ordering::SeqCst))).collect()
+    }
+
+    /// Whether all that the fence names is durable; cores that are behind are asked to hurry.
+    pub fn passed(&self, fence: &Fence) -> bool {
+        let mut passed = true;
+        for (mark, lsn) in self.marks.iter().zip(fence) {
+            if mark.durable.load(Ordering::Acquire) < lsn.0 {
+                mark.wanted.fetch_max(lsn.0, Ordering::Relaxed);
+                passed = false;
+            }
+        }
+        passed
+    }
+
+    pub fn set_appended(&self, core: u16, lsn: Lsn) {
+        self.marks[usize::from(core)].appended.store(lsn.0, Ordering::Release);
+    }
+
+    pub fn set_durable(&self, core: u16, lsn: Lsn) {
+        self.marks[usize::from(core)].durable.store(lsn.0, Ordering::Release);
+    }
+
+    /// Up to where other cores wait for this core's log.
+    pub fn wanted(&self, core: u16) -> Lsn {
+        Lsn(self.marks[usize::from(core)].wanted.load(Ordering::Relaxed))
+    }
+
+    pub fn has_tombstones(&self, segment: u32) -> bool {
+        self.slots[segment as usize].tombstones.load(Ordering::SeqCst) != 0
+    }
+
+    /// Whether a segment's tombstones can be forgotten: no older segment holds a dead version
+    /// that one of them may be hiding. Within a run only the same core had the same keys.
+    pub fn tombstones_are_idle(&self, segment: u32) -> bool {
+        let slot = &self.slots[segment as usize];
+        !self.slots.iter().any(|other| {
+            let live = Life::from_bits(other.life.load(Ordering::SeqCst));
+            let allocated = matches!(live, Life::Open | Life::Sealed | Life::Empty);
+            allocated && other.dead.load(Ordering::SeqCst) != 0 && other.is_older(slot)
+        })
+    }
+
+    /// The segment's header says FREE, durably: it may be used again.
+    pub fn freed(&self, segment: u32) {
+        let slot = &self.slots[segment as usize];
+        slot.dead.store(0, Ordering::SeqCst);
+        slot.life.store(Life::Free as u8, Ordering::SeqCst);
+        let member = usize::from(self.member_place(segment).member);
+        self.lists().free[member].push(segment);
+        self.free.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The header with which a segment is given back.
+    pub fn free_header(&self, segment: u32) -> Header {
+        let slot = &self.slots[segment as usize];
+        let place = self.member_place(segment);
+        Header {
+            set: self.info.set,
+            device: place.member,
+            segment: place.segment,
+            state: State::Free,
+            epoch: self.epoch(segment),
+            core: slot.core.load(Ordering::Relaxed) as u16,
+            base: Lsn(slot.base.load(Ordering::Relaxed)),
+            previous: Lsn(0),
+            durable: Lsn(0),
+        }
+    }
+
+    /// An LSN above all that any core can use before it has heard of it: the horizon of a flush
+    /// of a database.
+    pub fn new_horizon(&self) -> Lsn {
+        Lsn(self.ceiling.fetch_add(HORIZON_MARGIN, Ordering::Relaxed))
+    }
+
+    /// The horizon of a physical database that is durable in the superblocks.
+    pub fn horizon(&self, db: u8) -> Lsn {
+        Lsn(self.horizons[usize::from(db)].load(Ordering::Acquire))
+    }
+
+    pub fn set_horizon(&self, db: u8, lsn: Lsn) {
+        self.horizons[usize::from(db)].fetch_max(lsn.0, Ordering::Release);
+    }
+
+    /// One core has rebuilt its index.
+    pub fn set_recovered(&self, core: u16) {
+        self.marks[usize::from(core)].recovered.store(true, Ordering::SeqCst);
+    }
+
+    /// All cores have, so that the counts are complete.
+    pub fn is_recovered(&self) -> bool {
+        self.marks.iter().all(|mark| mark.recovered.load(Ordering::SeqCst))
+    }
+}
+
+impl Slot {
+    fn is_older(&self, other: &Slot) -> bool {
+        let run = |slot: &Slot| Epoch(slot.epoch.load(Ordering::Relaxed)).run();
+        let (mine, theirs) = (run(self), run(other));
+        let core = |slot: &Slot| slot.core.load(Ordering::Relaxed);
+        let base = |slot: &Slot| slot.base.load(Ordering::Relaxed);
+        mine < theirs || (mine == theirs && core(self) == core(other) && base(self) < base(other))
+    }
+}
+
+/// Segments that only deletes and the log's own upkeep may take: two per core, and room for
+/// tombstones.
+fn reserve(segments: u32, cores: u16) -> u32 {
+    2 * u32::from(cores) + segments / 32
+}
+
+const _: () = assert!(SEGMENT_SIZE_BYTES == SEGMENT_UNITS as u64 * RECORD_UNIT_BYTES);
