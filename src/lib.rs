@@ -32,3 +32,4 @@ pub mod ring;
 pub mod server;
 pub mod shard;
 pub mod stats;
+pub mod testing;

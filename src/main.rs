@@ -4,17 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use lavik::config::{self, Config, Start, System};
-use lavik::logging;
-
-/// Stands in for the control plane until it is merged.
-mod server {
-    use lavik::config::{Config, System};
-
-    pub fn run(config: Config, system: &System) -> Result<(), String> {
-        config.banner_lines(system).iter().for_each(|line| log::info!("{line}"));
-        Err("this build has no server".into())
-    }
-}
+use lavik::{logging, server};
 
 fn main() -> ExitCode {
     let env = |name: &str| std::env::var(name).ok();

@@ -32,8 +32,8 @@ impl<N: Net, D: Disk, C: Clock> Reactor<N, D, C> {
         Reactor { core, clock, ring, busy_poll_ns, last_work_ns: 0 }
     }
 
-    /// Turns until the core has stopped.
-    pub fn run(&mut self) {
+    /// Turns until the core has stopped. The error says why it had to.
+    pub fn run(&mut self) -> Result<(), String> {
         while !self.core.is_stopped() {
             let worked = self.turn();
             if !worked {
@@ -41,6 +41,7 @@ impl<N: Net, D: Disk, C: Clock> Reactor<N, D, C> {
             }
         }
         self.ring.submit(None);
+        self.core.failed().map_or(Ok(()), Err)
     }
 
     /// One turn; returns whether there was anything to do.

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use io_uring::types::{SubmitArgs, Timespec};
-use io_uring::{EnterFlags, IoUring, cqueue, squeue};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue, types};
 
 /// Submission entries between two submits; a full queue is submitted early.
 const SUBMISSION_ENTRIES: u32 = 1024;
@@ -96,6 +96,14 @@ impl Ring {
             return Err(io::Error::from_raw_os_error(libc::ENOSYS));
         }
         Ok(Ring { uring, queues: RefCell::default() })
+    }
+
+    /// Makes every signal on the descriptor count as a wake-up of this core.
+    pub fn watch(&self, event: &impl AsRawFd) {
+        let poll = opcode::PollAdd::new(types::Fd(event.as_raw_fd()), libc::POLLIN as u32);
+        let entry = poll.multi(true).build().user_data(user_data(Class::Wake, 0, 0));
+        // SAFETY: a poll points at no memory.
+        unsafe { self.push(entry) };
     }
 
     pub fn uring(&self) -> &IoUring {

@@ -1,1 +1,173 @@
-//! x
+//! The control plane: devices, listeners, one thread per core, signals, shutdown. It runs before
+//! and after the cores, never in between.
+
+mod core_thread;
+mod devices;
+mod listen;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::clock;
+use crate::command::session::Server;
+use crate::config::{Config, Live, NetBackend, StorageBackend, System};
+use crate::driver::Shared;
+use crate::mesh::{self, Bell};
+use crate::metrics;
+
+/// How often the control plane looks for signals and finished cores.
+const WATCH_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Runs the server until a signal or SHUTDOWN. The error is one line for the operator.
+pub fn run(config: Config, system: &System) -> Result<(), String> {
+    refuse_unbuilt(&config)?;
+    raise_limits(&config);
+    let plan = config.threads.plan(&system.cpus_allowed);
+    let cores = plan.len();
+    let (devices, opened) = devices::open(&config, cores)?;
+    let listeners = listen::bind(&config.net)?;
+    let live = Arc::new(Live::new(config.clone(), system));
+    let server = Arc::new(Server::new(live, run_id()?, clock::unix_ms(), cores));
+    server.state.loading.store(true, Ordering::Relaxed);
+    let shared = Arc::new(Shared::default());
+    let sources = metrics_sources(&server, &shared, &devices);
+    if config.metrics.port != 0 {
+        let port = config.metrics.port;
+        let addresses = config.net.bind.iter();
+        let addresses: Vec<(SocketAddr, bool)> =
+            addresses.map(|b| (SocketAddr::new(b.addr, port), b.optional)).collect();
+        metrics::serve(&addresses, &sources)?;
+    }
+    banner(&config, system, &devices, cores);
+    let (meshes, bells) = mesh::build(cores).map_err(|e| format!("cannot make eventfds: {e}"))?;
+    let config = Arc::new(config);
+    let (mut listeners, mut superblocks) = (Some(listeners), Some(opened.superblocks));
+    let mut threads = Vec::new();
+    for (mesh, cpu) in meshes.into_iter().zip(plan) {
+        threads.push(core_thread::spawn(core_thread::Setup {
+            config: Arc::clone(&config),
+            cpu,
+            mesh,
+            listeners: listeners.take().unwrap_or_default(),
+            devices: Arc::clone(&devices),
+            segments: Arc::clone(&opened.segments),
+            plan: Arc::clone(&opened.plan),
+            hash_seed: opened.seed,
+            databases: opened.databases,
+            superblocks: superblocks.take(),
+            server: Arc::clone(&server),
+            shared: Arc::clone(&shared),
+        })?);
+    }
+    let watched = watch(&shared, &bells, &threads);
+    let mut outcome = watched;
+    for thread in threads {
+        let ended = thread.join().unwrap_or_else(|_| Err("a core thread panicked".into()));
+        outcome = outcome.and(ended);
+    }
+    log::info!("stopped");
+    outcome
+}
+
+/// Waits for a signal, SHUTDOWN, or the end of a core.
+fn watch(
+    shared: &Shared,
+    bells: &[Bell],
+    threads: &[thread::JoinHandle<Result<(), String>>],
+) -> Result<(), String> {
+    let asked = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&asked))
+            .map_err(|error| format!("cannot handle signal {signal}: {error}"))?;
+    }
+    loop {
+        let ended = threads.iter().any(thread::JoinHandle::is_finished);
+        let asked = asked.load(Ordering::Relaxed);
+        if asked {
+            log::info!("signal received: finishing what is under way");
+        }
+        if asked || ended || shared.stop.load(Ordering::Relaxed) {
+            shared.stop.store(true, Ordering::Relaxed);
+            bells.iter().for_each(Bell::ring);
+            return Ok(());
+        }
+        thread::sleep(WATCH_INTERVAL);
+    }
+}
+
+/// Choices that this build cannot serve are errors, never something else silently.
+fn refuse_unbuilt(config: &Config) -> Result<(), String> {
+    if config.net.backend == NetBackend::Dpdk {
+        return Err("--network dpdk: this build has no DPDK support".into());
+    }
+    if config.storage.backend == StorageBackend::Spdk {
+        return Err("--storage spdk: this build has no SPDK support".into());
+    }
+    Ok(())
+}
+
+/// Asks for as many descriptors as connections may need, and for lockable memory. Both are
+/// best effort: what is missing shows later, where it is needed, with its own message.
+fn raise_limits(config: &Config) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let wanted = u64::from(config.net.maxclients) + 256;
+    let files = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: files.current.map(|current| current.max(wanted)),
+        maximum: files.maximum.map(|maximum| maximum.max(wanted)),
+    };
+    if setrlimit(Resource::Nofile, raised).is_err() {
+        let capped = Rlimit { current: files.maximum, maximum: files.maximum };
+        let _ = setrlimit(Resource::Nofile, capped);
+    }
+    let memory = getrlimit(Resource::Memlock);
+    let unlimited = Rlimit { current: None, maximum: None };
+    if setrlimit(Resource::Memlock, unlimited).is_err() {
+        let _ = setrlimit(Resource::Memlock, Rlimit { current: memory.maximum, ..memory });
+    }
+}
+
+fn run_id() -> Result<String, String> {
+    let mut bytes = [0u8; 20];
+    getrandom::fill(&mut bytes).map_err(|error| format!("no random numbers: {error}"))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn metrics_sources(
+    server: &Arc<Server>,
+    shared: &Shared,
+    devices: &[crate::disk::uring::Device],
+) -> Arc<metrics::Sources> {
+    let devices = devices.iter().map(|device| {
+        Arc::new(metrics::Device {
+            path: device.geometry.name.clone(),
+            capacity_bytes: device.geometry.size_bytes,
+            available_bytes: AtomicU64::new(0),
+        })
+    });
+    Arc::new(metrics::Sources {
+        server: Arc::clone(server),
+        ready: Arc::clone(&shared.ready),
+        devices: devices.collect(),
+    })
+}
+
+fn banner(config: &Config, system: &System, devices: &[crate::disk::uring::Device], cores: usize) {
+    config.banner_lines(system).iter().for_each(|line| log::info!("{line}"));
+    for device in devices {
+        let geometry = &device.geometry;
+        log::info!(
+            "device {}: {} MiB, {}-byte sectors, {} write cache",
+            geometry.name,
+            geometry.size_bytes >> 20,
+            geometry.sector_size,
+            if geometry.volatile_cache { "volatile (flushed)" } else { "no volatile" },
+        );
+    }
+    log::info!("{cores} core(s)");
+}

@@ -234,3 +234,40 @@ impl Disk for UringDisk {
         self.requests.len()
     }
 }
+
+/// Access for the control plane, which has no loop of its own: a poll submits what is queued and
+/// waits a moment for completions.
+#[derive(Debug)]
+pub struct BlockingDisk {
+    ring: Rc<Ring>,
+    disk: UringDisk,
+}
+
+impl BlockingDisk {
+    pub fn new(devices: Arc<Vec<Device>>) -> io::Result<BlockingDisk> {
+        let ring = Rc::new(Ring::new()?);
+        let disk = UringDisk::new(Rc::clone(&ring), devices, &[]);
+        Ok(BlockingDisk { ring, disk })
+    }
+}
+
+impl Disk for BlockingDisk {
+    fn submit(&mut self, io: Io) -> Result<(), Io> {
+        self.disk.submit(io)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Done>) {
+        let wait = (self.disk.in_flight() > 0).then_some(std::time::Duration::from_millis(10));
+        self.ring.submit(wait);
+        self.ring.reap();
+        self.disk.poll(done);
+    }
+
+    fn geometry(&self) -> &[Geometry] {
+        self.disk.geometry()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.disk.in_flight()
+    }
+}

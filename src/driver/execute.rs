@@ -315,8 +315,20 @@ impl<N: Net, D: Disk> Core<N, D> {
             let writes: Vec<UnitWrite<'_>> = pairs
                 .filter_map(|(state, key)| Some(unit_write(key, state.name, state.write.as_ref()?)))
                 .collect();
-            return self.shard.append_unit(&writes).map(Some);
+            let lsn = self.shard.append_unit(&writes)?;
+            writes.iter().for_each(|write| self.count_keys(write.db));
+            return Ok(Some(lsn));
         }
+        let lsn = self.append_one(key, state)?;
+        self.count_keys(key.db);
+        Ok(lsn)
+    }
+
+    fn append_one(
+        &mut self,
+        key: &KeyRef,
+        state: &KeyState<'_>,
+    ) -> Result<Option<Lsn>, AppendError> {
         match &state.write {
             Some(Write::Put { kind, value, expire_at_ms }) => self
                 .shard

@@ -130,6 +130,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         match self.shard.put(db, &hash, key, Kind::String, value, None) {
             Ok(lsn) => {
+                self.count_keys(db);
                 let mut out = self.begin(socket);
                 let start = out.len();
                 out.extend_from_slice(b"+OK\r\n");

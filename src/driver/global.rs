@@ -10,10 +10,12 @@ use std::collections::VecDeque;
 use crate::command::GlobalFn;
 use crate::command::global::Global;
 use crate::disk::Disk;
+use crate::limits::DATABASES;
 use crate::mem::Ticket;
 use crate::net::{Net, SocketId};
 use crate::resp::{Args, Reply};
 use crate::shard::Lsn;
+use crate::shard::set::SetChange;
 use crate::shard::view::Stop;
 
 use super::Core;
@@ -45,6 +47,9 @@ struct Active {
     step: Step,
     pending: u32,
     horizon: Lsn,
+    /// What `set_durable` must reach.
+    recorded: u64,
+    failed: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,8 +159,15 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         let Some((asker, change)) = conductor.queue.pop_front() else { return };
         let pending = self.cores;
-        let (step, horizon) = (Step::Freezing, Lsn(0));
-        conductor.active = Some(Active { asker, change, step, pending, horizon });
+        conductor.active = Some(Active {
+            asker,
+            change,
+            step: Step::Freezing,
+            pending,
+            horizon: Lsn(0),
+            recorded: 0,
+            failed: false,
+        });
         self.freeze_all();
     }
 
@@ -176,16 +188,31 @@ impl<N: Net, D: Disk> Core<N, D> {
         match active.step {
             Step::Freezing => {
                 active.step = Step::Recording;
-                active.horizon = self.shard.begin_change(0);
+                self.conduct_record();
             }
             Step::Recording => panic!("a core has reported twice"),
             Step::Thawing => {
-                let asker = active.asker;
+                let (asker, failed) = (active.asker, active.failed);
                 self.frozen.conductor.active = None;
-                self.send(asker.core, Message::Done { task: asker.task, result: Ok(()) });
+                let result = if failed { Err(super::execute::POISONED.into()) } else { Ok(()) };
+                self.send(asker.core, Message::Done { task: asker.task, result });
                 self.conduct();
             }
         }
+    }
+
+    /// All cores are quiet: writes the change into the superblocks.
+    fn conduct_record(&mut self) {
+        let Some(active) = &mut self.frozen.conductor.active else { return };
+        let horizon = self.shard.new_horizon();
+        active.horizon = horizon;
+        active.recorded = match active.change {
+            Change::Swap { a, b } => self.shard.change_set(SetChange::Swap { a, b }),
+            Change::FlushDb { db } => self.shard.change_set(SetChange::Clear { db, horizon }),
+            Change::FlushAll => (0..DATABASES as u8)
+                .map(|db| self.shard.change_set(SetChange::Clear { db, horizon }))
+                .fold(0, u64::max),
+        };
     }
 
     /// The superblocks have the change (or could not be written): all cores carry it out.
@@ -194,17 +221,14 @@ impl<N: Net, D: Disk> Core<N, D> {
         if active.step != Step::Recording {
             return;
         }
-        let Some(result) = self.shard.take_recorded() else { return };
+        let failed = self.shard.poison().is_some();
+        if self.shard.set_durable() < active.recorded && !failed {
+            return;
+        }
         active.step = Step::Thawing;
-        let (change, horizon, asker) = (active.change, active.horizon, active.asker);
-        let change = match result {
-            Ok(()) => Some(change),
-            Err(error) => {
-                let text = format!("IOERR the change could not be recorded: {error}");
-                self.send(asker.core, Message::Done { task: asker.task, result: Err(text) });
-                None
-            }
-        };
+        active.failed = failed;
+        let horizon = active.horizon;
+        let change = (!failed).then_some(active.change);
         for core in 0..self.cores as u16 {
             self.send(core, Message::Thaw { change, horizon });
         }
@@ -216,9 +240,10 @@ impl<N: Net, D: Disk> Core<N, D> {
             Some(Change::Swap { a, b }) => self.shard.swap(a, b),
             Some(Change::FlushDb { db }) => self.shard.clear_db(db, horizon),
             Some(Change::FlushAll) => {
-                (0..crate::limits::DATABASES as u8).for_each(|db| self.shard.clear_db(db, horizon));
+                (0..DATABASES as u8).for_each(|db| self.shard.clear_db(db, horizon));
             }
         }
+        (0..DATABASES as u8).for_each(|db| self.count_keys(db));
         self.frozen.by = None;
         self.send(0, Message::Thawed);
     }

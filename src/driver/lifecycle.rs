@@ -4,13 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::disk::Disk;
+use crate::disk::{Disk, Done};
+use crate::limits::DATABASES;
 use crate::net::{Net, SocketId};
+use crate::shard::recover::Progress;
 
 use super::Core;
 
 /// Time that clients get to take their last replies when the server stops.
 const GOODBYE_NS: u64 = 1_000_000_000;
+/// Time between two reports of recovery's progress.
+const REPORT_INTERVAL_NS: u64 = 1_000_000_000;
 
 /// What all cores and the control plane share about the life of the server.
 #[derive(Debug, Default)]
@@ -21,6 +25,8 @@ pub struct Shared {
     pub ready: Arc<AtomicBool>,
     /// Cores that have nothing under way any more while stopping.
     quiet: AtomicU32,
+    /// Cores that have recovered their keys.
+    recovered: AtomicU32,
     /// Cores that have written everything.
     written: AtomicU32,
 }
@@ -68,6 +74,56 @@ impl<N: Net, D: Disk> Core<N, D> {
     /// Commands are refused until every core has its keys.
     pub(super) fn is_loading(&self) -> bool {
         !self.shared.ready.load(Ordering::Acquire)
+    }
+
+    /// Goes on with recovery; when all cores are through, commands are served.
+    pub(super) fn recover_step(&mut self, done: &mut Vec<Done>) {
+        let Some(recovery) = &mut self.recovery else { return };
+        match recovery.step(&mut self.shard, &mut self.disk, done) {
+            Ok(progress) if progress.finished => self.recovered(),
+            Ok(progress) => self.report(&progress),
+            Err(damage) => {
+                log::error!("recovery stopped: {damage}");
+                self.failed = Some(damage.to_string());
+                self.shared.stop.store(true, Ordering::Relaxed);
+                self.stopping = Stopping::Stopped;
+            }
+        }
+    }
+
+    fn recovered(&mut self) {
+        let Some(mut recovery) = self.recovery.take() else { return };
+        if self.id == 0 {
+            recovery.take_notes().iter().for_each(|note| log::warn!("{note}"));
+        }
+        let keys: usize = (0..DATABASES as u8).map(|db| self.shard.len(db)).sum();
+        log::info!("recovered {keys} keys");
+        (0..DATABASES as u8).for_each(|db| self.count_keys(db));
+        if self.shared.recovered.fetch_add(1, Ordering::AcqRel) + 1 == self.cores {
+            self.server.state.loading.store(false, Ordering::Relaxed);
+            self.shared.ready.store(true, Ordering::Release);
+            log::info!("ready to serve clients");
+        }
+    }
+
+    fn report(&mut self, progress: &Progress) {
+        if self.id == 0 && self.now.mono_ns >= self.next_report_ns {
+            self.next_report_ns = self.now.mono_ns + REPORT_INTERVAL_NS;
+            let Progress { segments_done, segments_total, records, .. } = progress;
+            log::info!("recovering: {segments_done} of {segments_total} segments, {records} records");
+        }
+    }
+
+    /// Publishes how many keys a database has here.
+    pub(super) fn count_keys(&self, db: u8) {
+        let place = usize::from(db);
+        self.stats.keys[place].set(self.shard.len(db) as i64);
+        self.stats.expires[place].set(self.shard.expires(db) as i64);
+    }
+
+    /// Why the core has ended early, if it has.
+    pub fn failed(&mut self) -> Option<String> {
+        self.failed.take()
     }
 
     /// Phase 5, the rare part: settings, statistics, expiry, stopping.

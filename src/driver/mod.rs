@@ -36,6 +36,7 @@ use crate::mem::{BufPool, Slots, Ticket};
 use crate::mesh::Mesh;
 use crate::net::{Event, Net, SocketId};
 use crate::resp::Parser;
+use crate::shard::recover::Recovery;
 use crate::shard::{OWN_TAG, Shard};
 use crate::stats::CoreStats;
 
@@ -62,6 +63,7 @@ const SPARE_BYTES_MAX: usize = 64 * 1024;
 /// What a core is made from.
 pub struct Parts<N, D> {
     pub shard: Shard,
+    pub recovery: Recovery,
     pub disk: D,
     pub net: N,
     pub pool: BufPool,
@@ -77,6 +79,8 @@ pub struct Core<N, D> {
     id: u16,
     cores: u32,
     shard: Shard,
+    /// Until this core has its keys.
+    recovery: Option<Recovery>,
     disk: D,
     net: N,
     pool: BufPool,
@@ -113,6 +117,8 @@ pub struct Core<N, D> {
     next_core: usize,
     shared: Arc<Shared>,
     stopping: Stopping,
+    failed: Option<String>,
+    next_report_ns: u64,
     /// No commands on keys yet.
     loading: bool,
     /// Of `settings`.
@@ -170,6 +176,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             id: parts.mesh.core() as u16,
             cores: cores as u32,
             shard: parts.shard,
+            recovery: Some(parts.recovery),
             disk: parts.disk,
             net: parts.net,
             pool: parts.pool,
@@ -201,6 +208,8 @@ impl<N: Net, D: Disk> Core<N, D> {
             next_core: 0,
             shared: parts.shared,
             stopping: Stopping::No,
+            failed: None,
+            next_report_ns: 0,
             loading: true,
             generation,
         }
@@ -215,6 +224,11 @@ impl<N: Net, D: Disk> Core<N, D> {
         let mut done = std::mem::take(&mut self.done);
         self.disk.poll(&mut done);
         let count = done.len();
+        if self.recovery.is_some() {
+            self.recover_step(&mut done);
+            self.done = done;
+            return count;
+        }
         for done in done.drain(..) {
             if done.tag & OWN_TAG != 0 {
                 self.shard.complete(done);

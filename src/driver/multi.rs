@@ -379,7 +379,9 @@ impl<N: Net, D: Disk> Core<N, D> {
         let appended = if units.is_empty() {
             Ok(None)
         } else {
-            self.shard.append_unit(&units).map(Some)
+            let appended = self.shard.append_unit(&units).map(Some);
+            units.iter().for_each(|unit| self.count_keys(unit.db));
+            appended
         };
         let result = match appended {
             Err(AppendError::Busy) => {

@@ -10,7 +10,10 @@
 
 use crate::shard::index::KeyHash;
 use crate::shard::le::{HASH_BYTES, get_hash, get_u32, get_u64, put_hash, put_u32, put_u64};
-use crate::shard::record::{KIND_NONE, KIND_PAD, Lsn, UNIT};
+use crate::shard::record::{
+    EXTENSION_BYTES, HEADER_BYTES, KIND_NONE, KIND_PAD, Lsn, PAYLOAD_CRC_BYTES, UNIT,
+    VALUE_LEN_NARROW_MAX,
+};
 use crate::shard::segment::{Epoch, SEGMENT_SIZE, SEGMENT_UNITS};
 use crate::shard::view::Kind;
 
@@ -50,7 +53,7 @@ pub struct Entry {
     pub slack: u8,
     /// Physical database.
     pub db: u8,
-    /// Length of the key; [`Entry::key_is_long`] when it is not known exactly.
+    /// Length of the key; 127 stands for all that are as long or longer.
     pub key_len: u8,
     pub expire_at_ms: Option<u64>,
 }
@@ -96,9 +99,14 @@ impl Entry {
         }
     }
 
-    /// The key is longer than an entry can say.
-    pub fn key_is_long(&self) -> bool {
-        self.key_len == KEY_LEN_LONG
+    /// Length of the value; for a long key an upper bound. None when the sizes contradict each
+    /// other.
+    pub fn value_len(&self) -> Option<usize> {
+        let len = (self.units as usize * UNIT).checked_sub(self.slack.into())?;
+        let expiry = if self.expire_at_ms.is_some() { EXTENSION_BYTES } else { 0 };
+        let frame = HEADER_BYTES + expiry + usize::from(self.key_len) + PAYLOAD_CRC_BYTES;
+        let rest = len.checked_sub(frame)?;
+        Some(if rest > VALUE_LEN_NARROW_MAX { rest - EXTENSION_BYTES } else { rest })
     }
 
     /// Bytes in the footer.
@@ -244,5 +252,95 @@ impl Iterator for Entries<'_> {
         let unit = self.unit;
         self.unit += entry.units;
         Some((unit, entry))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ENTRY_BYTES, Entries, Entry, Epoch, KeyHash, Lsn, TRAILER_BYTES, Trailer};
+    use crate::shard::record::Put;
+    use crate::shard::view::Kind;
+
+    fn value(key_len: usize, value_len: usize, expire_at_ms: Option<u64>) -> Entry {
+        let (key, value) = (vec![0; key_len], vec![0; value_len]);
+        let put = Put { db: 15, key: &key, kind: Kind::Stream, value: &value, expire_at_ms };
+        let hash = KeyHash { tag: u64::MAX - 1, place: 0x8000_0001 };
+        Entry::value(hash, 15, Kind::Stream, put.len(), key_len, expire_at_ms)
+    }
+
+    #[test]
+    fn the_length_of_the_value_comes_back_exactly() {
+        for key_len in [0, 1, 16, 63, 64, 126] {
+            for value_len in [0, 1, 15, 16, 100, 65_535, 65_536, 70_000, 524_287] {
+                for expire_at_ms in [None, Some(9)] {
+                    let entry = value(key_len, value_len, expire_at_ms);
+                    assert_eq!(entry.value_len(), Some(value_len), "{key_len} {value_len}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn entries_are_read_in_the_order_of_their_records() {
+        let hash = KeyHash { tag: 3, place: 4 };
+        let written = [
+            value(16, 128, None),
+            value(200, 10, Some(u64::MAX)),
+            Entry::tombstone(hash, 7, 2),
+            Entry::pad(31),
+            value(1, 8_000_000, Some(0)),
+        ];
+        let mut bytes = vec![0xaa; 1000];
+        let mut at = bytes.len();
+        for entry in &written {
+            entry.encode(&mut bytes[at - entry.len()..at]);
+            at -= entry.len();
+        }
+        let mut unit = 32;
+        let mut read = Entries::new(&bytes[at..], 32);
+        for entry in written {
+            assert_eq!(read.next(), Some((unit, entry)));
+            unit += entry.units;
+        }
+        assert_eq!(read.next(), None);
+        assert_eq!(1000 - at, 5 * ENTRY_BYTES + 2 * 8);
+    }
+
+    #[test]
+    fn no_flipped_bit_of_a_trailer_is_accepted() {
+        let trailer = Trailer {
+            epoch: Epoch(1 << 40 | 5),
+            base: Lsn(100),
+            entries: 3,
+            values: 2,
+            tombstones: 1,
+            entries_bytes: 51,
+            entries_crc: 0x0bad_cafe,
+            end: 77,
+        };
+        let mut bytes = vec![0; TRAILER_BYTES];
+        trailer.encode(&mut bytes, 9);
+        assert_eq!(Trailer::decode(&bytes, 9), Some(trailer));
+        assert_eq!(trailer.last(), Lsn(102));
+        assert_eq!(Trailer::decode(&bytes, 8), None);
+        for bit in 0..TRAILER_BYTES * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Trailer::decode(&bytes, 9), None, "bit {bit}");
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    #[test]
+    fn space_per_record_stays_within_the_bars() {
+        // Key of 16 bytes; a segment of 8 MiB less header sector, trailer, padding and footer.
+        let amplification = |value_len: usize, sector_size: usize| {
+            let entry = value(16, value_len, None);
+            let taken = entry.units as usize * 16 + ENTRY_BYTES;
+            let overhead = 3 * sector_size + TRAILER_BYTES + ENTRY_BYTES;
+            let records = (super::SEGMENT_SIZE - overhead) / taken;
+            super::SEGMENT_SIZE as f64 / (records * (16 + value_len)) as f64
+        };
+        assert!(amplification(128, 4096) < 1.343, "{}", amplification(128, 4096));
+        assert!(amplification(1024, 4096) < 1.051, "{}", amplification(1024, 4096));
     }
 }

@@ -9,6 +9,7 @@ use std::ops::Range;
 
 use crate::clock::Now;
 use crate::disk::{Disk, Done, Errno, Io, Op};
+use crate::limits::SECTOR_SIZE_MAX;
 use crate::mem::LogBuf;
 use crate::shard::footer::{self, Trailer};
 use crate::shard::index::KeyHash;
@@ -23,6 +24,9 @@ const WRITE_SIZE_MAX: usize = 1 << 20;
 const EAGER_WRITES_MAX: usize = 2;
 /// A log that is not asked for more is made durable this long after it was written.
 const SYNC_AGE_NS: u64 = 1_000_000_000;
+
+/// Longest record, in bytes: it has to fit a segment with header, footer and padding.
+pub const RECORD_SIZE_MAX: usize = SEGMENT_SIZE - 4 * SECTOR_SIZE_MAX;
 
 /// Why nothing was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,6 +216,7 @@ pub enum TagKind {
     Flush = 2,
     Free = 3,
     Superblock = 4,
+    Recovery = 5,
 }
 
 pub fn tag(kind: TagKind, number: u64) -> u64 {
@@ -226,6 +231,7 @@ pub fn untag(tag: u64) -> Option<(TagKind, u64)> {
         10 => TagKind::Flush,
         11 => TagKind::Free,
         12 => TagKind::Superblock,
+        13 => TagKind::Recovery,
         _ => return None,
     };
     Some((kind, tag & NUMBER_MASK))
@@ -299,6 +305,11 @@ impl Log {
         }
     }
 
+    /// The values of `--flush-*` have changed.
+    pub fn set_options(&mut self, options: LogOptions) {
+        self.options = options;
+    }
+
     pub fn appended(&self) -> Lsn {
         self.appended
     }
@@ -336,9 +347,9 @@ impl Log {
     /// Seals the open segment and opens another.
     #[cold]
     fn roll(&mut self, segments: &Segments, need: Need) -> Result<(), AppendError> {
-        let fresh = self.sector_size + need.units as usize * UNIT;
-        let spare = need.footer_bytes as usize + 2 * footer::ENTRY_BYTES + self.sector_size;
-        if fresh.next_multiple_of(self.sector_size) + spare > footer::TRAILER_AT {
+        let fresh = SECTOR_SIZE_MAX + need.units as usize * UNIT;
+        let spare = need.footer_bytes as usize + footer::ENTRY_BYTES;
+        if fresh.next_multiple_of(SECTOR_SIZE_MAX) + spare > SEGMENT_SIZE - 2 * SECTOR_SIZE_MAX {
             return Err(AppendError::TooLarge);
         }
         if !segments.can_allocate(need.privileged) {
@@ -380,6 +391,15 @@ impl Log {
         let mut idle: Vec<usize> = idle.collect();
         idle.sort_by_key(|&slot| (self.bufs[slot].segment != NO_SEGMENT, self.bufs[slot].base));
         idle.into_iter().find(|&slot| self.bufs[slot].buf.reset())
+    }
+
+    /// Gives a buffer away before anything is appended.
+    pub fn lend_buffer(&mut self) -> Option<LogBuf> {
+        self.bufs.pop().map(|held| held.buf)
+    }
+
+    pub fn return_buffer(&mut self, buf: LogBuf) {
+        self.bufs.push(SegmentBuf::new(buf));
     }
 
     /// Ends the open segment, if any; nothing more goes into it.
@@ -775,7 +795,7 @@ impl Log {
                     self.end_flush_round();
                 }
             }
-            TagKind::Free | TagKind::Superblock => {}
+            TagKind::Free | TagKind::Superblock | TagKind::Recovery => {}
         }
         segments.set_durable(self.core, self.synced());
     }
@@ -803,6 +823,7 @@ impl Log {
             TagKind::Flush => "a flush",
             TagKind::Free => "a write of a free segment's header",
             TagKind::Superblock => "a write of a superblock",
+            TagKind::Recovery => "a write of recovery",
         };
         let name = segments.disk_name(device);
         self.poison = Some(format!("{what} on {name} failed: {errno}"));

@@ -9,10 +9,17 @@ mod index_slot;
 mod index_tests;
 mod le;
 pub mod log;
+pub mod open;
 pub mod reclaim;
 pub mod record;
+pub mod recover;
+pub mod scan;
 pub mod segment;
+pub mod set;
+pub mod superblock;
 pub mod table;
+#[cfg(test)]
+mod tests;
 pub mod view;
 mod visit;
 
@@ -23,7 +30,7 @@ use crate::clock::Now;
 use crate::disk::{Disk, Done};
 use crate::limits::DATABASES;
 use crate::mem::LogBuf;
-use crate::shard::footer::{ENTRY_BYTES, EXPIRY_BYTES};
+use crate::shard::footer::{ENTRY_BYTES, EXPIRY_BYTES, What};
 use crate::shard::index::{
     Entry, EntryLen, Found, HashSeed, Index, KEY_LEN_SLACK_BYTES, KeyHash, Location, SlotId,
 };
@@ -34,6 +41,8 @@ use crate::shard::record::{
     TOMBSTONE_UNITS, UNIT,
 };
 use crate::shard::segment::{Epoch, SEGMENT_SIZE};
+use crate::shard::set::{SetChange, SetWriter};
+use crate::shard::superblock::Superblocks;
 use crate::shard::view::{Kind, Meta};
 
 pub use crate::shard::log::AppendError;
@@ -130,6 +139,8 @@ pub struct Shard {
     segments: Arc<Segments>,
     log: Log,
     reclaim: Reclaim,
+    /// On the one core that writes superblocks.
+    set_writer: Option<SetWriter>,
     /// By physical database.
     indexes: [Index; DATABASES],
     dropped: Vec<Dropped>,
@@ -151,6 +162,7 @@ impl Shard {
         Ok(Shard {
             log: Log::new(options.core, log_options, &segments, bufs),
             reclaim: Reclaim::new()?,
+            set_writer: None,
             indexes: std::array::from_fn(|_| Index::new()),
             dropped: Vec::new(),
             expiry: (0, 0),
@@ -191,10 +203,14 @@ impl Shard {
 
     /// The record, when it is still in a log buffer. Offsets count from the record's start.
     pub fn resident(&self, entry: &Entry, key: &[u8]) -> Option<RecordRef<'_>> {
+        self.resident_any(entry).filter(|record| record.key == key)
+    }
+
+    /// [`Shard::resident`] when the key is not known, for SCAN and RANDOMKEY.
+    pub fn resident_any(&self, entry: &Entry) -> Option<RecordRef<'_>> {
         let (segment, unit) = Segments::split(entry.location.units());
         let (bytes, seed) = self.log.resident(segment, unit)?;
-        let record = open_record(bytes, PlaceSeed::new(seed, unit), false).ok()?;
-        (record.key == key).then_some(record)
+        open_record(bytes, PlaceSeed::new(seed, unit), false).ok()
     }
 
     /// What to read from which device for the whole record.
@@ -246,6 +262,45 @@ impl Shard {
         let seed = PlaceSeed::new(self.segments.seed(epoch), unit);
         let record = open_record(bytes, seed, true)?;
         Ok(RecordRef { value_offset: record.value_offset + skip, ..record })
+    }
+
+    /// Whether this core is the one that writes and counts for a segment of an earlier run.
+    fn is_first(&self, segment: u32) -> bool {
+        segment % u32::from(self.options.cores) == u32::from(self.options.core)
+    }
+
+    fn hash_seed(&self) -> &HashSeed {
+        &self.options.seed
+    }
+
+    /// Applies a record of an earlier run, if its key is of this core. False when the entry
+    /// contradicts itself.
+    fn replay(&mut self, segment: u32, unit: u32, lsn: Lsn, entry: &footer::Entry) -> bool {
+        let core = entry.hash.core(u32::from(self.options.cores));
+        if entry.what == What::Pad || core != u32::from(self.options.core) {
+            return entry.units > 0;
+        }
+        let dead = lsn <= self.segments.horizon(entry.db);
+        let index = &mut self.indexes[usize::from(entry.db)];
+        let replaced = match entry.what {
+            What::Value(_) if dead => {
+                self.segments.release(segment, entry.units);
+                None
+            }
+            What::Value(kind) => {
+                let Some(value_len) = entry.value_len() else { return false };
+                let location = Location::new(Segments::location(segment, unit));
+                let key_len = usize::from(entry.key_len);
+                let new = Entry::new(location, kind, key_len, value_len, entry.units);
+                index.put(&entry.hash, new, entry.expire_at_ms)
+            }
+            What::Tombstone if !dead => index.remove(&entry.hash),
+            What::Tombstone | What::Pad => None,
+        };
+        if let Some(old) = replaced {
+            release(&self.segments, &old.entry);
+        }
+        true
     }
 
     /// Sets a key. The value is in the log buffer and visible when this returns.
@@ -370,6 +425,9 @@ impl Shard {
     /// Submits what is due: writes, footers, flushes, freed segments. Bounded work per call.
     pub fn maintain(&mut self, disk: &mut impl Disk, now: Now) {
         self.log.maintain(disk, &self.segments, now);
+        if let Some(writer) = &mut self.set_writer {
+            writer.maintain(&mut self.log, disk, &self.segments);
+        }
         self.drop_cleared();
         self.reclaim.maintain(&mut self.log, disk, &self.segments, now);
     }
@@ -383,14 +441,38 @@ impl Shard {
     pub fn complete(&mut self, done: Done) {
         let Some((kind, number)) = untag(done.tag) else { return };
         self.log.complete(&self.segments, kind, number, &done);
-        if kind == TagKind::Free && done.result.is_ok() {
-            self.reclaim.complete(&mut self.log, number as u32, done.device);
+        if done.result.is_err() {
+            return;
         }
+        match (kind, &mut self.set_writer) {
+            (TagKind::Free, _) => {
+                self.reclaim.complete(&mut self.log, number as u32, done.device);
+            }
+            (TagKind::Superblock, Some(writer)) => writer.complete(&mut self.log, done.device),
+            _ => {}
+        }
+    }
+
+    /// Makes this core the one that writes superblocks.
+    pub fn adopt(&mut self, superblocks: Superblocks) -> io::Result<()> {
+        self.set_writer = Some(SetWriter::new(superblocks)?);
+        Ok(())
+    }
+
+    /// Writes a change into the superblocks; only on the core that has adopted them. The change
+    /// lasts when [`Shard::set_durable`] reaches the result.
+    pub fn change_set(&mut self, change: SetChange) -> u64 {
+        self.set_writer.as_mut().expect("the core that writes superblocks").change(change)
+    }
+
+    pub fn set_durable(&self) -> u64 {
+        self.set_writer.as_ref().map_or(0, SetWriter::durable)
     }
 
     /// Nothing is appended that is not durable, and nothing is under way.
     pub fn is_idle(&self) -> bool {
-        self.log.is_idle() && self.reclaim.in_flight() == 0
+        let set_idle = self.set_writer.as_ref().is_none_or(SetWriter::is_idle);
+        self.log.is_idle() && self.reclaim.in_flight() == 0 && set_idle
     }
 
     /// Ends the open segment, so that the next start reads footers only. The shard is idle when

@@ -1,8 +1,9 @@
 //! Gives segments without live records back to the free list.
 //!
-//! A segment may go when three things hold: what superseded its records is durable on every
-//! core (else a crash could lose both versions), no older segment holds a dead version that one
-//! of its tombstones hides, and its header says FREE durably.
+//! A segment may go when these hold: what superseded its records is durable on every core (else
+//! a crash could lose both versions), no older segment holds a dead version that one of its
+//! tombstones hides, and it is not the last that its core sealed (the next one refers to it).
+//! It may be used again when its header says FREE durably.
 
 use std::collections::VecDeque;
 use std::io;
@@ -106,6 +107,9 @@ impl Reclaim {
     }
 
     fn may_go(&mut self, segment: u32, segments: &Segments, now: Now) -> bool {
+        if segments.is_last_sealed(segment) {
+            return false;
+        }
         if !segments.has_tombstones(segment) {
             return true;
         }

@@ -23,7 +23,8 @@ pub const TOMBSTONE_UNITS: u32 = (TOMBSTONE_BYTES / UNIT) as u32;
 const KEY_LEN_BITS: u32 = 12;
 const VALUE_LEN_BITS: u32 = 16;
 const KEY_LEN_NARROW_MAX: usize = (1 << KEY_LEN_BITS) - 1;
-const VALUE_LEN_NARROW_MAX: usize = (1 << VALUE_LEN_BITS) - 1;
+/// Longest value whose length the shortest header holds.
+pub const VALUE_LEN_NARROW_MAX: usize = (1 << VALUE_LEN_BITS) - 1;
 const LSN_BITS: u32 = 56;
 
 /// Kind of a filler up to the end of a sector.
@@ -168,6 +169,11 @@ fn finish_header(header: &mut [u8], seed: PlaceSeed, word: u64, lengths: u32) ->
     let crc = crc32c::crc32c_append(seed.0, &header[4..]);
     put_u32(header, 0, crc);
     crc
+}
+
+/// Whether `bytes`, a unit at least, can be a filler: a cheap look before the checksum.
+pub fn looks_like_pad(bytes: &[u8]) -> bool {
+    (get_u64(bytes, 4) >> LSN_BITS) as u8 & 15 == KIND_PAD
 }
 
 /// What a header says, checksum verified.
@@ -315,5 +321,162 @@ impl Header {
         };
         let zeros = record[zeros_from..].iter().all(|&byte| byte == 0);
         if zeros { Ok(()) } else { Err(Invalid::Payload) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        Body, Header, Invalid, Lsn, PlaceSeed, Put, TOMBSTONE_BYTES, UNIT, encode_pad,
+        encode_tombstone,
+    };
+    use crate::shard::index::KeyHash;
+    use crate::shard::view::Kind;
+
+    const SEED: PlaceSeed = PlaceSeed(0x1234_5678);
+
+    fn put<'a>(key: &'a [u8], value: &'a [u8], expire_at_ms: Option<u64>) -> Put<'a> {
+        Put { db: 9, key, kind: Kind::Hash, value, expire_at_ms }
+    }
+
+    fn encode(put: &Put<'_>, lsn: u64, continues: bool) -> Vec<u8> {
+        let mut out = vec![0xaa; put.units() as usize * UNIT];
+        put.encode(&mut out, SEED, Lsn(lsn), continues);
+        out
+    }
+
+    #[test]
+    fn what_goes_in_comes_out() {
+        let long = vec![b'k'; 5000];
+        let large = vec![b'v'; 70_000];
+        for key in [&b""[..], b"k", b"sixteen-byte-key", &long[..4095], &long] {
+            for value in [&b""[..], b"value", &large[..65_535], &large[..65_536], &large] {
+                for expire_at_ms in [None, Some(u64::MAX)] {
+                    let put = put(key, value, expire_at_ms);
+                    let bytes = encode(&put, Lsn::MAX.0, true);
+                    let header = Header::decode(&bytes, SEED).unwrap();
+                    assert_eq!(header.lsn, Lsn::MAX);
+                    assert_eq!((header.db, header.body), (9, Body::Value(Kind::Hash)));
+                    assert_eq!(header.expire_at_ms, expire_at_ms);
+                    assert!(header.continues);
+                    assert_eq!(header.len(), put.len());
+                    assert_eq!(header.verify_payload(&bytes), Ok(()));
+                    assert_eq!(header.payload(&bytes), (key, value));
+                    let at = header.value_offset();
+                    assert_eq!(&bytes[at..at + value.len()], value);
+                    assert!(at >= 16 && bytes.len() - at - value.len() >= 4);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_frame_of_a_short_record_is_twenty_bytes() {
+        assert_eq!(put(b"0123456789abcdef", &[0; 128], None).len(), 20 + 16 + 128);
+        assert_eq!(put(b"k", b"v", Some(1)).len(), 28 + 2);
+        assert_eq!(put(b"k", &[0; 65_535], None).len(), 20 + 1 + 65_535);
+        assert_eq!(put(b"k", &[0; 65_536], None).len(), 28 + 1 + 65_536);
+    }
+
+    #[test]
+    fn bytes_are_laid_out_as_documented() {
+        let bytes = encode(&put(b"key", b"value", None), 0x0102_0304_0506_07, false);
+        assert_eq!(bytes.len(), 32);
+        assert_eq!(bytes[4..11], [0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01]);
+        assert_eq!(bytes[11], Kind::Hash as u8);
+        assert_eq!(bytes[12..16], (3u32 | 5 << 12 | 9 << 28).to_le_bytes());
+        assert_eq!(&bytes[16..24], b"keyvalue");
+        let header_crc = crc32c::crc32c_append(SEED.0, &bytes[4..16]);
+        assert_eq!(bytes[..4], header_crc.to_le_bytes());
+        let payload_crc = crc32c::crc32c_append(header_crc, b"keyvalue");
+        assert_eq!(bytes[24..28], payload_crc.to_le_bytes());
+        assert_eq!(bytes[28..], [0; 4]);
+    }
+
+    fn is_whole(bytes: &[u8], seed: PlaceSeed) -> bool {
+        Header::decode(bytes, seed).is_ok_and(|header| header.verify_payload(bytes).is_ok())
+    }
+
+    fn samples() -> Vec<Vec<u8>> {
+        let mut tombstone = vec![0; TOMBSTONE_BYTES];
+        let hash = KeyHash { tag: 1, place: 2 };
+        encode_tombstone(&mut tombstone, SEED, Lsn(5), 3, &hash, false);
+        let mut pad = vec![0xaa; 96];
+        encode_pad(&mut pad, SEED, Lsn(6), Lsn(4));
+        let mut short_pad = vec![0xaa; 16];
+        encode_pad(&mut short_pad, SEED, Lsn(6), Lsn(4));
+        let large = vec![7; 66_000];
+        vec![
+            encode(&put(b"key", b"some value", None), 1, false),
+            encode(&put(b"key", b"some value", Some(77)), 2, true),
+            encode(&put(b"key", &large, Some(77)), 3, false)[..].to_vec(),
+            tombstone,
+            pad,
+            short_pad,
+        ]
+    }
+
+    #[test]
+    fn no_truncation_is_accepted() {
+        for bytes in samples() {
+            assert!(is_whole(&bytes, SEED));
+            let step = if bytes.len() > 1000 { 997 } else { 1 };
+            for len in (0..bytes.len()).step_by(step) {
+                assert!(!is_whole(&bytes[..len], SEED), "{len} of {}", bytes.len());
+            }
+        }
+    }
+
+    #[test]
+    fn no_flipped_bit_is_accepted() {
+        for mut bytes in samples() {
+            let step = if bytes.len() > 1000 { 1009 } else { 1 };
+            for bit in (0..bytes.len() * 8).step_by(step) {
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                assert!(!is_whole(&bytes, SEED), "bit {bit} of {}", bytes.len());
+                bytes[bit / 8] ^= 1 << (bit % 8);
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_of_another_place_or_life_is_refused() {
+        let bytes = encode(&put(b"key", b"value", None), 1, false);
+        for other in [0u32, 0x1234_5679, !0x1234_5678] {
+            assert_eq!(Header::decode(&bytes, PlaceSeed(other)), Err(Invalid::Header));
+        }
+        assert_eq!(PlaceSeed::new(0x1234_0000, 0x5678), SEED);
+    }
+
+    #[test]
+    fn zeros_are_no_record_whatever_the_seed() {
+        // One seed in 2^32 gives the checksum 0 over zeros: such a header must fail all the same.
+        let bytes = [0; 32];
+        let colliding = seed_for_zero_checksum();
+        assert_eq!(crc32c::crc32c_append(colliding, &bytes[4..16]), 0);
+        assert_eq!(Header::decode(&bytes, PlaceSeed(colliding)), Err(Invalid::Header));
+    }
+
+    /// The checksum is linear in its seed, so the seed that gives 0 over twelve zeros follows
+    /// from the images of the 32 unit seeds by elimination.
+    fn seed_for_zero_checksum() -> u32 {
+        let image = |seed: u32| crc32c::crc32c_append(seed, &[0; 12]);
+        let constant = image(0);
+        let mut rows: Vec<(u32, u32)> =
+            (0..32).map(|bit| (image(1 << bit) ^ constant, 1 << bit)).collect();
+        let (mut target, mut seed) = (constant, 0);
+        for bit in 0..32 {
+            let Some(at) = rows.iter().position(|row| row.0 >> bit & 1 == 1) else { continue };
+            let pivot = rows.swap_remove(at);
+            for row in &mut rows {
+                if row.0 >> bit & 1 == 1 {
+                    *row = (row.0 ^ pivot.0, row.1 ^ pivot.1);
+                }
+            }
+            if target >> bit & 1 == 1 {
+                (target, seed) = (target ^ pivot.0, seed ^ pivot.1);
+            }
+        }
+        seed
     }
 }

@@ -91,14 +91,28 @@ struct Slot {
 }
 
 /// How far one core's log is; on cache lines of its own.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
 struct CoreMark {
     appended: AtomicU64,
     durable: AtomicU64,
     /// Another core waits until this much is durable.
     wanted: AtomicU64,
+    /// The segment that was sealed last in this run.
+    last_sealed: AtomicU32,
     recovered: AtomicBool,
+}
+
+impl CoreMark {
+    fn new(start: Lsn) -> CoreMark {
+        CoreMark {
+            appended: AtomicU64::new(start.0),
+            durable: AtomicU64::new(start.0),
+            wanted: AtomicU64::new(0),
+            last_sealed: AtomicU32::new(NO_SEGMENT),
+            recovered: AtomicBool::new(false),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -140,8 +154,6 @@ pub struct Segments {
     lists: Mutex<Lists>,
     free: AtomicU32,
     empty: AtomicU32,
-    /// Segments of a cut tail that must be gone before anything else may be freed.
-    condemned: AtomicU32,
     reserve: u32,
     epoch: AtomicU64,
     /// Above every LSN that may be in use or promised to a flush.
@@ -149,44 +161,47 @@ pub struct Segments {
     horizons: [AtomicU64; DATABASES],
 }
 
+/// Values of a segment that is not sealed or not yet recovered: no count of dead ones equals it.
+const UNCOUNTED: u32 = u32::MAX;
+const NO_SEGMENT: u32 = u32::MAX;
+
 /// Distance that a flush of a database keeps from every LSN in use: more than any core appends
 /// before it has heard of the flush.
 const HORIZON_MARGIN: u64 = 1 << 32;
 
 impl Segments {
-    /// A table of a set in which every segment is free but those of `data`.
-    pub fn new(info: SetInfo, data: &[(u32, Header)]) -> Segments {
+    /// A table of a set from the headers that could be read. A segment without one is left out.
+    pub fn new(info: SetInfo, headers: &[(u32, Header)]) -> Segments {
         let total: u32 = info.devices.iter().map(|device| device.segments).sum();
         let cores = usize::from(info.cores);
         let slots: Box<[Slot]> = (0..total).map(|_| Slot::default()).collect();
-        for &(segment, header) in data {
+        for &(segment, header) in headers {
             let slot = &slots[segment as usize];
+            let life = match header.state {
+                State::Free => Life::Free,
+                State::Data => Life::Sealed,
+            };
+            slot.life.store(life as u8, Ordering::Relaxed);
             slot.epoch.store(header.epoch.0, Ordering::Relaxed);
             slot.base.store(header.base.0, Ordering::Relaxed);
             slot.core.store(u32::from(header.core), Ordering::Relaxed);
-            slot.values.store(u32::MAX, Ordering::Relaxed);
-            slot.life.store(Life::Sealed as u8, Ordering::Relaxed);
+            slot.values.store(UNCOUNTED, Ordering::Relaxed);
         }
         let mut free = Vec::new();
         for device in &info.devices {
             // The lists are stacks: the lowest number is taken first.
             let numbers = (device.first + 1..device.first + device.segments).rev();
             let life = |n: &u32| slots[*n as usize].life.load(Ordering::Relaxed);
-            let list: Vec<u32> = numbers.filter(|n| life(n) == Life::Reserved as u8).collect();
-            for &segment in &list {
-                slots[segment as usize].life.store(Life::Free as u8, Ordering::Relaxed);
-            }
-            free.push(list);
+            free.push(numbers.filter(|n| life(n) == Life::Free as u8).collect::<Vec<u32>>());
         }
         let free_count = free.iter().map(Vec::len).sum::<usize>() as u32;
         Segments {
             set_seed: set_seed(info.set),
             slots,
-            marks: (0..cores).map(|_| CoreMark::default()).collect(),
+            marks: (0..cores).map(|_| CoreMark::new(info.start)).collect(),
             lists: Mutex::new(Lists { free, turn: 0, empty: Vec::new() }),
             free: AtomicU32::new(free_count),
             empty: AtomicU32::new(0),
-            condemned: AtomicU32::new(0),
             reserve: reserve(total, info.cores),
             epoch: AtomicU64::new(Epoch::start_of_run(info.run).0),
             ceiling: AtomicU64::new(info.start.0 + HORIZON_MARGIN),
@@ -289,7 +304,7 @@ impl Segments {
         slot.base.store(base.0, Ordering::Relaxed);
         slot.core.store(u32::from(core), Ordering::Relaxed);
         slot.dead.store(0, Ordering::Relaxed);
-        slot.values.store(u32::MAX, Ordering::Relaxed);
+        slot.values.store(UNCOUNTED, Ordering::Relaxed);
         slot.tombstones.store(0, Ordering::Relaxed);
         slot.epoch.store(epoch.0, Ordering::Release);
         slot.life.store(Life::Open as u8, Ordering::SeqCst);
@@ -316,7 +331,26 @@ impl Segments {
         slot.tombstones.fetch_add(tombstones, Ordering::SeqCst);
         slot.values.store(values, Ordering::SeqCst);
         slot.life.store(Life::Sealed as u8, Ordering::SeqCst);
+        let core = slot.core.load(Ordering::SeqCst) as usize;
+        self.marks[core].last_sealed.store(segment, Ordering::SeqCst);
         self.note_if_empty(segment);
+    }
+
+    /// What recovery found in a segment of an earlier run. Every core says so before it releases
+    /// any of its values; `first` is given by one core only.
+    pub fn recount(&self, segment: u32, values: u32, tombstones: u32, first: bool) {
+        let slot = &self.slots[segment as usize];
+        slot.values.store(values, Ordering::SeqCst);
+        if first {
+            slot.tombstones.fetch_add(tombstones, Ordering::SeqCst);
+            self.note_if_empty(segment);
+        }
+    }
+
+    /// Whether it is the last sealed segment of its core in this run. It has to stay, because
+    /// the next one says in its header that it follows this one, and recovery looks for that.
+    pub fn is_last_sealed(&self, segment: u32) -> bool {
+        self.marks.iter().any(|mark| mark.last_sealed.load(Ordering::SeqCst) == segment)
     }
 
     fn note_if_empty(&self, segment: u32) {

@@ -1,10 +1,24 @@
 //! Access to keys whose names are not known yet: SCAN, KEYS, RANDOMKEY.
 
 use crate::shard::index::{Entry, Found, SlotId};
+use crate::shard::log::LogOptions;
 use crate::shard::record::{Body, Header, PlaceSeed};
-use crate::shard::{Segments, Shard};
+use crate::shard::{Lsn, Segments, Shard};
 
 impl Shard {
+    /// `--flush-max-ms` and `--flush-size-kb` have changed.
+    pub fn set_flush(&mut self, max_ms: u64, size_bytes: u64) {
+        self.log.set_options(LogOptions {
+            flush_max_ns: max_ms.saturating_mul(1_000_000),
+            flush_size_bytes: size_bytes as usize,
+        });
+    }
+
+    /// An LSN above all that any core has given out; see [`Segments::new_horizon`].
+    pub fn new_horizon(&self) -> Lsn {
+        self.segments.new_horizon()
+    }
+
     /// The key of a slot that a scan has visited; None when it is gone or has expired.
     pub fn lookup_at(&self, db: u8, id: &SlotId, now_ms: u64) -> Option<Found> {
         let found = self.index(db).get_at(id)?;
@@ -18,9 +32,4 @@ impl Shard {
         let header = Header::decode(bytes, PlaceSeed::new(seed, unit)).ok()?;
         matches!(header.body, Body::Value(_)).then(|| header.payload(bytes).0)
     }
-}
-impl Shard {
-    pub fn begin_change(&mut self, _c: u8) -> crate::shard::Lsn { crate::shard::Lsn(0) }
-    pub fn take_recorded(&mut self) -> Option<Result<(), String>> { None }
-    pub fn set_flush(&mut self, _a: u64, _b: u64) {}
 }

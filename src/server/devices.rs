@@ -1,0 +1,99 @@
+//! The data devices: created if the settings say so, opened, and put together as a set.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::config::Config;
+use crate::config::value::DataFile;
+use crate::disk::uring::{BlockingDisk, Device};
+use crate::mem::BufPool;
+use crate::shard::open::{OpenOptions as SetOptions, Opened, open as open_set};
+
+/// Read buffers while the set is opened, in bytes.
+const OPEN_BUFFER_BYTES: usize = 16 << 20;
+
+/// Opens all devices of the settings and the set that they form.
+pub fn open(config: &Config, cores: usize) -> Result<(Arc<Vec<Device>>, Opened), String> {
+    let mut devices = Vec::new();
+    for device in config.storage.devices() {
+        let DataFile::Path(path) = device else {
+            return Err(format!("--data-file {device}: this build has no SPDK support"));
+        };
+        if !path.exists() {
+            create(&path, config.storage.create_size_bytes())?;
+        }
+        let opened = Device::open(&path).map_err(|error| open_failed(&path, &error))?;
+        devices.push(opened);
+    }
+    let devices = Arc::new(devices);
+    let opened = assemble(Arc::clone(&devices), cores)?;
+    opened.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+    if opened.formatted {
+        log::info!("the data devices were empty and have been formatted");
+    }
+    Ok((devices, opened))
+}
+
+fn assemble(devices: Arc<Vec<Device>>, cores: usize) -> Result<Opened, String> {
+    let mut disk = BlockingDisk::new(devices).map_err(|error| ring_failed(&error))?;
+    let pool = BufPool::new(OPEN_BUFFER_BYTES, u16::MAX).map_err(|error| error.to_string())?;
+    let options = SetOptions { cores: cores as u16, salvage: false };
+    let mut failed = None;
+    let mut random = |bytes: &mut [u8]| failed = getrandom::fill(bytes).err().or(failed);
+    let opened = open_set(&mut disk, &pool, options, &mut random);
+    match failed {
+        Some(error) => Err(format!("no random numbers: {error}")),
+        None => opened.map_err(|error| error.to_string()),
+    }
+}
+
+/// Creates and preallocates a missing data file. An attempt that fails leaves nothing behind.
+fn create(path: &Path, size_bytes: Option<u64>) -> Result<(), String> {
+    let name = path.display();
+    let Some(size_bytes) = size_bytes else {
+        return Err(format!(
+            "{name} does not exist: create it (fallocate -l SIZE {name}) or give --data-file-size"
+        ));
+    };
+    let file = OpenOptions::new().write(true).create_new(true).open(path);
+    let file = file.map_err(|error| format!("cannot create {name}: {error}"))?;
+    preallocate(&file, path, size_bytes).map_err(|error| {
+        let _ = std::fs::remove_file(path);
+        format!("cannot give {name} its {size_bytes} bytes: {error}")
+    })?;
+    log::info!("created {name} with {} MiB", size_bytes >> 20);
+    Ok(())
+}
+
+fn preallocate(file: &File, path: &Path, size_bytes: u64) -> io::Result<()> {
+    let flags = rustix::fs::FallocateFlags::empty();
+    match rustix::fs::fallocate(file.as_fd(), flags, 0, size_bytes) {
+        // A file system without preallocation still serves; space may run out later there.
+        Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(size_bytes)?,
+        result => result?,
+    }
+    file.sync_all()?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn open_failed(path: &Path, error: &io::Error) -> String {
+    let hint = match error.raw_os_error() {
+        Some(libc::EINVAL) => " (the file system does not support direct I/O)",
+        _ => "",
+    };
+    format!("cannot open {}: {error}{hint}", path.display())
+}
+
+/// The error for a kernel that does not let us have a ring.
+pub fn ring_failed(error: &io::Error) -> String {
+    let hint = match error.raw_os_error() {
+        Some(libc::EPERM) => " (see kernel.io_uring_disabled and the container's seccomp profile)",
+        Some(libc::ENOSYS | libc::EINVAL) => " (Linux 6.1 or newer is needed)",
+        _ => "",
+    };
+    format!("cannot set up io_uring: {error}{hint}")
+}

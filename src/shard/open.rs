@@ -1,0 +1,561 @@
+//! Opening a set of devices, once, by the control plane, before the cores start: superblocks are
+//! read and checked, blank devices are formatted, the run is counted, segment headers are read.
+//!
+//! Nothing is written to a device that is neither blank nor a member of exactly this set.
+
+use std::io;
+use std::sync::Arc;
+
+use crate::disk::{Disk, Done, Errno, Geometry, Io, Op};
+use crate::limits::{DATABASES, DEVICES_MAX, SECTOR_SIZE_MAX, SEGMENT_SIZE_BYTES, SEGMENTS_MAX};
+use crate::mem::{BufPool, LogBuf};
+use crate::shard::index::HashSeed;
+use crate::shard::record::Lsn;
+use crate::shard::recover::Plan;
+use crate::shard::segment::{Epoch, Header, SEGMENT_UNITS, SetId, State};
+use crate::shard::superblock::{
+    BLANK_BYTES, COPIES_AT, Invalid, Member, SUPERBLOCK_BYTES, SetState, Superblock, Superblocks,
+};
+use crate::shard::table::{Device, Segments, SetInfo};
+
+/// Segments of a device, the one with the superblocks included, at least.
+pub const SEGMENTS_MIN: u64 = 10;
+/// Segments for records that every core needs at least.
+const SEGMENTS_PER_CORE_MIN: u64 = 4;
+/// Requests in flight while a set is opened.
+const DEPTH: usize = 64;
+
+/// How to open a set.
+#[derive(Clone, Copy, Debug)]
+pub struct OpenOptions {
+    pub cores: u16,
+    /// Go on where something is damaged, and report it: `--recover=salvage`.
+    pub salvage: bool,
+}
+
+/// A set that is ready for recovery.
+pub struct Opened {
+    pub segments: Arc<Segments>,
+    pub plan: Arc<Plan>,
+    pub seed: HashSeed,
+    /// Logical to physical database.
+    pub databases: [u8; DATABASES],
+    /// The devices were blank and have been formatted.
+    pub formatted: bool,
+    /// What is not as it should be and was survived, one line each.
+    pub warnings: Vec<String>,
+    /// For the core that writes superblocks from now on.
+    pub superblocks: Superblocks,
+}
+
+/// Why a set cannot be opened. The text names the device and what to do.
+#[derive(Debug)]
+pub enum OpenError {
+    NoDevices,
+    TooManyDevices,
+    TooManySegments,
+    TooSmall { name: String, size_bytes: u64 },
+    TooFewSegments { segments: u64, cores: u16 },
+    Foreign { name: String },
+    Damaged { name: String },
+    Version { name: String, version: u16 },
+    Sector { name: String, set: u32, device: u32 },
+    Shrunk { name: String, has: u64, needs: u64 },
+    Doubled { first: String, second: String },
+    OtherSet { first: String, second: String },
+    Missing { member: usize, members: usize, present: String },
+    BlankMember { name: String, present: String },
+    Header { name: String, offset: u64, why: String },
+    Device { name: String, what: &'static str, errno: Errno },
+    Memory(io::Error),
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        use OpenError::*;
+        match self {
+            NoDevices => write!(f, "no data device is given"),
+            TooManyDevices => write!(f, "more than {DEVICES_MAX} data devices are given"),
+            TooManySegments => write!(f, "the data devices together exceed 16 TiB"),
+            TooSmall { name, size_bytes } => write!(
+                f,
+                "{name} has {size_bytes} bytes; at least {} are needed",
+                SEGMENTS_MIN * SEGMENT_SIZE_BYTES
+            ),
+            TooFewSegments { segments, cores } => write!(
+                f,
+                "the data devices have {segments} segments of 8 MiB, too few for {cores} cores: \
+                 use larger devices or at most {} threads",
+                segments / SEGMENTS_PER_CORE_MIN
+            ),
+            Foreign { name } => write!(
+                f,
+                "{name} is not empty and not a Lavik device; if its contents are not needed, \
+                 clear its first {BLANK_BYTES} bytes"
+            ),
+            Damaged { name } => write!(
+                f,
+                "both superblocks of {name} are damaged; nothing was changed; restore the \
+                 device from a copy"
+            ),
+            Version { name, version } => write!(
+                f,
+                "{name} has format version {version}, which this program does not know; use \
+                 the program that wrote it"
+            ),
+            Sector { name, set, device } => write!(
+                f,
+                "{name} has sectors of {device} bytes, but the set was formatted for {set}; \
+                 move the data to a device with sectors of {set} bytes"
+            ),
+            Shrunk { name, has, needs } => write!(
+                f,
+                "{name} has {has} bytes, but had {needs} when it was formatted; give it its \
+                 size back"
+            ),
+            Doubled { first, second } => {
+                write!(f, "{first} and {second} are the same member of the set; give it once")
+            }
+            OtherSet { first, second } => {
+                write!(f, "{first} and {second} belong to different sets; give one set only")
+            }
+            Missing { member, members, present } => write!(
+                f,
+                "member {} of the {members} devices of the set is missing ({present} belongs to \
+                 it); give all of them",
+                member + 1
+            ),
+            BlankMember { name, present } => write!(
+                f,
+                "{name} is empty, but {present} belongs to a set that it is no part of; devices \
+                 cannot be added to a set"
+            ),
+            Header { name, offset, why } => {
+                write!(f, "{name}: the segment header at offset {offset} is damaged: {why}")
+            }
+            Device { name, what, errno } => write!(f, "{name}: {what} failed: {errno}"),
+            Memory(error) => write!(f, "no memory for opening the data devices: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// Opens the set of all devices of `disk`, in whatever order they are given. `random` fills
+/// buffers with secret random bytes.
+pub fn open(
+    disk: &mut impl Disk,
+    pool: &BufPool,
+    options: OpenOptions,
+    random: &mut dyn FnMut(&mut [u8]),
+) -> Result<Opened, OpenError> {
+    let geometry = disk.geometry().to_vec();
+    check_sizes(&geometry, options.cores)?;
+    let mut warnings = Vec::new();
+    let mut found = Vec::new();
+    for device in 0..geometry.len() {
+        found.push(read_superblock(disk, pool, device, &geometry[device], &mut warnings)?);
+    }
+    let fresh = is_unused(&found);
+    let mut superblocks = match fresh {
+        true => format(disk, &geometry, random)?,
+        false => assemble(&geometry, &found)?,
+    };
+    superblocks.state.run += 1;
+    write_superblocks(disk, &geometry, &mut superblocks)?;
+    let volatile_cache = geometry.iter().any(|device| device.volatile_cache);
+    let mut info = set_info(&superblocks, &geometry, options.cores, volatile_cache);
+    let headers = read_headers(disk, pool, &info, options.salvage, &mut warnings)?;
+    info.start = start_lsn(&headers, &info);
+    let data: Vec<(u32, Header)> =
+        headers.iter().filter(|(_, header)| header.state == State::Data).copied().collect();
+    let segments = Arc::new(Segments::new(info, &headers));
+    Ok(Opened {
+        segments,
+        plan: Arc::new(Plan::new(data)),
+        seed: superblocks.state.seed,
+        databases: superblocks.state.databases,
+        formatted: fresh,
+        warnings,
+        superblocks,
+    })
+}
+
+fn check_sizes(geometry: &[Geometry], cores: u16) -> Result<(), OpenError> {
+    if geometry.is_empty() {
+        return Err(OpenError::NoDevices);
+    }
+    if geometry.len() > DEVICES_MAX {
+        return Err(OpenError::TooManyDevices);
+    }
+    let segments = |device: &Geometry| device.size_bytes / SEGMENT_SIZE_BYTES;
+    if let Some(small) = geometry.iter().find(|device| segments(device) < SEGMENTS_MIN) {
+        let (name, size_bytes) = (small.name.clone(), small.size_bytes);
+        return Err(OpenError::TooSmall { name, size_bytes });
+    }
+    let total: u64 = geometry.iter().map(segments).sum();
+    if total > SEGMENTS_MAX {
+        return Err(OpenError::TooManySegments);
+    }
+    let usable = total - geometry.len() as u64;
+    if usable < SEGMENTS_PER_CORE_MIN * u64::from(cores) {
+        return Err(OpenError::TooFewSegments { segments: usable, cores });
+    }
+    Ok(())
+}
+
+/// What a device turned out to be: its newest superblock and which copy that is, or blank.
+type FoundCopy = Option<(Superblock, usize)>;
+
+fn read_superblock(
+    disk: &mut impl Disk,
+    pool: &BufPool,
+    device: usize,
+    geometry: &Geometry,
+    warnings: &mut Vec<String>,
+) -> Result<FoundCopy, OpenError> {
+    let name = || geometry.name.clone();
+    let mut buf = pool.get(BLANK_BYTES).ok_or_else(|| OpenError::Memory(no_buffer()))?;
+    let op = Op::Read { offset: 0, len: BLANK_BYTES as u32, buf };
+    let mut requests = vec![Io { device: device as u16, tag: 0, op }];
+    let mut read = None;
+    drive(disk, &mut || requests.pop(), &mut |done| {
+        check(std::slice::from_ref(geometry), &done, "reading the superblocks")?;
+        read = done.buf;
+        Ok(())
+    })?;
+    buf = read.ok_or_else(|| OpenError::Memory(no_buffer()))?;
+    let copy = |at: u64| Superblock::decode(&buf[at as usize..at as usize + SUPERBLOCK_BYTES]);
+    let copies = COPIES_AT.map(copy);
+    let blank = buf[..BLANK_BYTES].iter().all(|&byte| byte == 0);
+    match copies {
+        [Ok(a), Ok(b)] if a.state.generation >= b.state.generation => Ok(Some((a, 0))),
+        [Ok(_), Ok(b)] => Ok(Some((b, 1))),
+        [Err(_), Err(_)] if blank => Ok(None),
+        [Err(a), Err(b)] => Err(refusal(name(), a, b)),
+        [Ok(good), Err(_)] => Ok(Some(one_left(good, 0, name(), warnings))),
+        [Err(_), Ok(good)] => Ok(Some(one_left(good, 1, name(), warnings))),
+    }
+}
+
+/// Every change is written to both copies, so either one will do.
+fn one_left(
+    good: Superblock,
+    which: usize,
+    name: String,
+    warnings: &mut Vec<String>,
+) -> (Superblock, usize) {
+    let at = COPIES_AT[1 - which];
+    warnings.push(format!("{name}: the superblock at offset {at} was damaged and is replaced"));
+    (good, which)
+}
+
+fn refusal(name: String, a: Invalid, b: Invalid) -> OpenError {
+    match (a, b) {
+        (Invalid::Version(version), _) | (_, Invalid::Version(version)) => {
+            OpenError::Version { name, version }
+        }
+        (Invalid::Damaged, _) | (_, Invalid::Damaged) => OpenError::Damaged { name },
+        _ => OpenError::Foreign { name },
+    }
+}
+
+/// Whether all devices are blank, or left over from a format that did not finish: then nothing
+/// was ever stored.
+fn is_unused(found: &[FoundCopy]) -> bool {
+    let mut formatted = found.iter().flatten();
+    let Some((first, _)) = formatted.next() else { return true };
+    let all = || found.iter().flatten();
+    let same = all().all(|(copy, _)| copy.state.set == first.state.set && copy.state.run == 0);
+    same && first.state.members.len() == found.len()
+}
+
+/// Checks that the devices are one complete set and puts them in its order.
+fn assemble(geometry: &[Geometry], found: &[FoundCopy]) -> Result<Superblocks, OpenError> {
+    let name = |device: usize| geometry[device].name.clone();
+    let mut formatted = found.iter().enumerate().filter_map(|(i, copy)| Some((i, copy.as_ref()?)));
+    let (first, (copy, _)) = formatted.next().ok_or(OpenError::NoDevices)?;
+    let mut newest = copy;
+    let members = copy.state.members.len();
+    let mut places: Vec<Option<(u16, usize)>> = vec![None; members];
+    for (device, copy) in found.iter().enumerate() {
+        let Some((copy, which)) = copy else {
+            return Err(OpenError::BlankMember { name: name(device), present: name(first) });
+        };
+        if copy.state.set != newest.state.set || copy.state.members != newest.state.members {
+            return Err(OpenError::OtherSet { first: name(first), second: name(device) });
+        }
+        check_member(copy, &geometry[device])?;
+        if let Some((other, _)) = places[usize::from(copy.device)] {
+            let (first, second) = (name(usize::from(other)), name(device));
+            return Err(OpenError::Doubled { first, second });
+        }
+        places[usize::from(copy.device)] = Some((device as u16, *which));
+        if copy.state.generation > newest.state.generation {
+            newest = copy;
+        }
+    }
+    if let Some(member) = places.iter().position(Option::is_none) {
+        return Err(OpenError::Missing { member, members, present: name(first) });
+    }
+    let (disks, copies) = places.into_iter().flatten().unzip();
+    Ok(Superblocks { state: newest.state.clone(), disks, newest: copies })
+}
+
+fn check_member(copy: &Superblock, geometry: &Geometry) -> Result<(), OpenError> {
+    let name = geometry.name.clone();
+    let member = copy.state.members[usize::from(copy.device)];
+    let needs = u64::from(member.segments) * SEGMENT_SIZE_BYTES;
+    if geometry.size_bytes < needs {
+        return Err(OpenError::Shrunk { name, has: geometry.size_bytes, needs });
+    }
+    if geometry.sector_size > copy.state.sector_size {
+        let (set, device) = (copy.state.sector_size, geometry.sector_size);
+        return Err(OpenError::Sector { name, set, device });
+    }
+    Ok(())
+}
+
+/// Writes a FREE header to every segment of every device, then the superblocks.
+fn format(
+    disk: &mut impl Disk,
+    geometry: &[Geometry],
+    random: &mut dyn FnMut(&mut [u8]),
+) -> Result<Superblocks, OpenError> {
+    let mut bytes = [0; 32];
+    random(&mut bytes);
+    let (mut set, mut seed) = ([0; 16], [0; 16]);
+    set.copy_from_slice(&bytes[..16]);
+    seed.copy_from_slice(&bytes[16..]);
+    let mut member = |device: &Geometry| {
+        let mut id = [0; 8];
+        random(&mut id);
+        let segments = (device.size_bytes / SEGMENT_SIZE_BYTES) as u32;
+        Member { id: u64::from_le_bytes(id), segments }
+    };
+    let members: Vec<Member> = geometry.iter().map(&mut member).collect();
+    let sector_size = geometry.iter().map(|device| device.sector_size).max();
+    let state = SetState {
+        set: SetId(set),
+        seed: HashSeed(seed),
+        generation: 0,
+        run: 0,
+        sector_size: sector_size.unwrap_or(SECTOR_SIZE_MAX as u32),
+        databases: std::array::from_fn(|db| db as u8),
+        horizons: [Lsn(0); DATABASES],
+        members,
+    };
+    for device in 0..geometry.len() {
+        write_free_headers(disk, geometry, &state, device)?;
+    }
+    let disks = (0..geometry.len() as u16).collect();
+    let mut superblocks = Superblocks { state, disks, newest: vec![1; geometry.len()] };
+    write_superblocks(disk, geometry, &mut superblocks)?;
+    Ok(superblocks)
+}
+
+fn write_free_headers(
+    disk: &mut impl Disk,
+    geometry: &[Geometry],
+    state: &SetState,
+    device: usize,
+) -> Result<(), OpenError> {
+    let sector_size = state.sector_size as usize;
+    let mut headers = LogBuf::new(DEPTH * sector_size, u16::MAX).map_err(OpenError::Memory)?;
+    let segments: Vec<u32> = (1..state.members[device].segments).collect();
+    for batch in segments.chunks(DEPTH) {
+        assert!(headers.reset(), "the batch before is complete");
+        for (i, &segment) in batch.iter().enumerate() {
+            let header = Header {
+                set: state.set,
+                device: device as u16,
+                segment,
+                state: State::Free,
+                epoch: Epoch(0),
+                core: 0,
+                base: Lsn(0),
+                previous: Lsn(0),
+                durable: Lsn(0),
+            };
+            header.encode(headers.get_mut(i * sector_size..(i + 1) * sector_size));
+        }
+        let mut next = batch.iter().enumerate();
+        let mut request = || {
+            let (i, &segment) = next.next()?;
+            let data = headers.freeze(i * sector_size..(i + 1) * sector_size);
+            let offset = u64::from(segment) * SEGMENT_SIZE_BYTES;
+            let op = Op::Write { offset, data };
+            Some(Io { device: device as u16, tag: device as u64, op })
+        };
+        drive(disk, &mut request, &mut |done| check(geometry, &done, "formatting"))?;
+    }
+    flush_all(disk, geometry)
+}
+
+/// Writes both copies on every device, one after the other, each durably.
+fn write_superblocks(
+    disk: &mut impl Disk,
+    geometry: &[Geometry],
+    superblocks: &mut Superblocks,
+) -> Result<(), OpenError> {
+    let mut buf = superblocks.buffer().map_err(OpenError::Memory)?;
+    for _ in COPIES_AT {
+        assert!(buf.reset(), "the writes before are complete");
+        let mut requests = superblocks.next_writes(&mut buf);
+        drive(disk, &mut || requests.pop(), &mut |done| {
+            check(geometry, &done, "writing the superblock")
+        })?;
+        flush_all(disk, geometry)?;
+    }
+    Ok(())
+}
+
+fn set_info(
+    superblocks: &Superblocks,
+    geometry: &[Geometry],
+    cores: u16,
+    volatile_cache: bool,
+) -> SetInfo {
+    let state = &superblocks.state;
+    let mut first = 0;
+    let mut devices = Vec::new();
+    for (member, &disk) in state.members.iter().zip(&superblocks.disks) {
+        let (name, segments) = (geometry[usize::from(disk)].name.clone(), member.segments);
+        devices.push(Device { name, disk, segments, first });
+        first += member.segments;
+    }
+    SetInfo {
+        set: state.set,
+        run: state.run,
+        sector_size: state.sector_size,
+        volatile_cache,
+        devices,
+        cores,
+        start: Lsn(0),
+        horizons: state.horizons,
+    }
+}
+
+/// Headers of all segments that have a good one, by number in the set.
+fn read_headers(
+    disk: &mut impl Disk,
+    pool: &BufPool,
+    info: &SetInfo,
+    salvage: bool,
+    warnings: &mut Vec<String>,
+) -> Result<Vec<(u32, Header)>, OpenError> {
+    let mut headers = Vec::new();
+    for (member, device) in info.devices.iter().enumerate() {
+        let mut next = 1..device.segments;
+        let mut failures = Vec::new();
+        let before = headers.len();
+        let mut request = || {
+            let buf = pool.get(info.sector_size as usize)?;
+            let segment = next.next()?;
+            let offset = u64::from(segment) * SEGMENT_SIZE_BYTES;
+            let op = Op::Read { offset, len: info.sector_size, buf };
+            Some(Io { device: device.disk, tag: u64::from(segment), op })
+        };
+        drive(disk, &mut request, &mut |done| {
+            let segment = done.tag as u32;
+            match segment_header(info, member, segment, &done) {
+                Ok(header) => headers.push((device.first + segment, header)),
+                Err(why) if salvage => failures.push((segment, why)),
+                Err(why) => return Err(header_error(device, segment, why)),
+            }
+            Ok(())
+        })?;
+        if headers.len() - before + failures.len() < device.segments as usize - 1 {
+            return Err(OpenError::Memory(no_buffer()));
+        }
+        let lines = failures.into_iter().map(|(segment, why)| {
+            format!("{}; its segment is left out", header_error(device, segment, why))
+        });
+        warnings.extend(lines);
+    }
+    Ok(headers)
+}
+
+fn header_error(device: &Device, segment: u32, why: String) -> OpenError {
+    let offset = u64::from(segment) * SEGMENT_SIZE_BYTES;
+    OpenError::Header { name: device.name.clone(), offset, why }
+}
+
+fn segment_header(
+    info: &SetInfo,
+    member: usize,
+    segment: u32,
+    done: &Done,
+) -> Result<Header, String> {
+    done.result.map_err(|errno| format!("reading it failed: {errno}"))?;
+    let header = Header::decode(done.buf.as_deref().unwrap_or_default())?;
+    if header.set != info.set {
+        return Err("it belongs to another set".into());
+    }
+    if (usize::from(header.device), header.segment) != (member, segment) {
+        return Err("it belongs to another place".into());
+    }
+    if header.epoch.run() >= info.run {
+        return Err("it is from a run that has not been".into());
+    }
+    Ok(header)
+}
+
+/// Above every LSN that any segment can hold, also of records that nobody can read any more.
+fn start_lsn(headers: &[(u32, Header)], info: &SetInfo) -> Lsn {
+    let bases = headers.iter().map(|(_, header)| header.base.0 + u64::from(SEGMENT_UNITS));
+    let horizons = info.horizons.iter().map(|lsn| lsn.0);
+    Lsn(bases.chain(horizons).max().unwrap_or(0))
+}
+
+fn flush_all(disk: &mut impl Disk, geometry: &[Geometry]) -> Result<(), OpenError> {
+    let mut devices = 0..geometry.len() as u16;
+    let mut request = || devices.next().map(|device| Io { device, tag: 0, op: Op::Flush });
+    drive(disk, &mut request, &mut |done| check(geometry, &done, "a flush"))
+}
+
+fn check(geometry: &[Geometry], done: &Done, what: &'static str) -> Result<(), OpenError> {
+    done.result.map_err(|errno| {
+        let named = geometry.get(usize::from(done.device)).or(geometry.first());
+        let name = named.map_or_else(String::new, |device| device.name.clone());
+        OpenError::Device { name, what, errno }
+    })
+}
+
+fn no_buffer() -> io::Error {
+    io::Error::from(io::ErrorKind::OutOfMemory)
+}
+
+/// Submits what `next` yields, a bounded number at a time, until it yields nothing and all is
+/// complete. After an error nothing more is submitted.
+fn drive(
+    disk: &mut impl Disk,
+    next: &mut dyn FnMut() -> Option<Io>,
+    finish: &mut dyn FnMut(Done) -> Result<(), OpenError>,
+) -> Result<(), OpenError> {
+    let mut result = Ok(());
+    let mut refused = None;
+    let mut in_flight = 0;
+    let mut done = Vec::new();
+    loop {
+        while in_flight < DEPTH && result.is_ok() {
+            let Some(io) = refused.take().or_else(&mut *next) else { break };
+            match disk.submit(io) {
+                Ok(()) => in_flight += 1,
+                Err(io) => {
+                    refused = Some(io);
+                    break;
+                }
+            }
+        }
+        if in_flight == 0 && (refused.is_none() || result.is_err()) {
+            return result;
+        }
+        disk.poll(&mut done);
+        for done in done.drain(..) {
+            in_flight -= 1;
+            let finished = finish(done);
+            result = result.and(finished);
+        }
+    }
+}

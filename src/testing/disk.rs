@@ -1,0 +1,406 @@
+//! Simulated devices in memory: requests complete in random order, a power cut leaves any part of
+//! what was not durable, bits can be flipped and requests made to fail.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use crate::disk::{Disk, Done, Errno, Geometry, Io, Op};
+
+/// Errno of a simulated failure: EIO.
+const EIO: Errno = Errno(5);
+
+/// Pseudo-random numbers (xorshift64*, Vigna 2016): the same seed gives the same run.
+#[derive(Clone, Debug)]
+pub struct SimRandom(u64);
+
+impl SimRandom {
+    pub fn new(seed: u64) -> SimRandom {
+        SimRandom(seed.wrapping_mul(2).wrapping_add(1))
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// Below `n`, which is not 0.
+    pub fn below(&mut self, n: usize) -> usize {
+        ((u128::from(self.next()) * n as u128) >> 64) as usize
+    }
+
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        bytes.iter_mut().for_each(|byte| *byte = self.next() as u8);
+    }
+}
+
+/// Contents of a device: sectors that are not zero, by number.
+#[derive(Clone, Debug, Default)]
+pub struct Media {
+    sectors: HashMap<u64, Rc<[u8]>>,
+}
+
+impl Media {
+    fn write(&mut self, sector: u64, bytes: &[u8]) {
+        self.sectors.insert(sector, bytes.into());
+    }
+
+    fn read(&self, sector: u64, out: &mut [u8]) {
+        match self.sectors.get(&sector) {
+            Some(bytes) => out.copy_from_slice(bytes),
+            None => out.fill(0),
+        }
+    }
+}
+
+/// How much of what was not durable a power cut leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// Nothing.
+    Nothing,
+    /// All that was submitted.
+    Everything,
+    /// Some of the writes, each whole.
+    Writes,
+    /// Some of the sectors.
+    Sectors,
+}
+
+/// A write that has completed into a volatile cache, sector by sector.
+#[derive(Debug)]
+struct Cached {
+    number: u64,
+    sector: u64,
+    bytes: Rc<[u8]>,
+}
+
+#[derive(Debug)]
+struct Device {
+    geometry: Geometry,
+    /// What a read returns.
+    visible: Media,
+    /// What survives a power cut.
+    durable: Media,
+    cached: Vec<Cached>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    port: usize,
+    /// Completed writes when a flush was submitted.
+    completed: u64,
+    io: Io,
+}
+
+#[derive(Debug)]
+struct State {
+    devices: Vec<Device>,
+    pending: Vec<Pending>,
+    random: SimRandom,
+    completed: u64,
+    ports: usize,
+    /// Requests that may be in flight per port.
+    depth: usize,
+    fail_writes: bool,
+    events: u64,
+    written_bytes: u64,
+}
+
+/// All devices of a machine. Cheap to clone; clones are the same machine.
+#[derive(Clone, Debug)]
+pub struct SimDisk {
+    state: Rc<RefCell<State>>,
+}
+
+/// One core's access to the devices.
+#[derive(Debug)]
+pub struct SimPort {
+    state: Rc<RefCell<State>>,
+    geometry: Vec<Geometry>,
+    number: usize,
+}
+
+impl SimDisk {
+    /// Blank devices.
+    pub fn new(geometry: &[Geometry], seed: u64) -> SimDisk {
+        let media = vec![Media::default(); geometry.len()];
+        SimDisk::with_media(geometry, media, seed)
+    }
+
+    /// Devices with contents, as after a power cut.
+    pub fn with_media(geometry: &[Geometry], media: Vec<Media>, seed: u64) -> SimDisk {
+        assert_eq!(geometry.len(), media.len());
+        let device = |(geometry, media): (&Geometry, Media)| Device {
+            geometry: geometry.clone(),
+            visible: media.clone(),
+            durable: media,
+            cached: Vec::new(),
+        };
+        let state = State {
+            devices: geometry.iter().zip(media).map(device).collect(),
+            pending: Vec::new(),
+            random: SimRandom::new(seed),
+            completed: 0,
+            ports: 0,
+            depth: 32,
+            fail_writes: false,
+            events: 0,
+            written_bytes: 0,
+        };
+        SimDisk { state: Rc::new(RefCell::new(state)) }
+    }
+
+    pub fn port(&self) -> SimPort {
+        let mut state = self.state.borrow_mut();
+        state.ports += 1;
+        let geometry = state.devices.iter().map(|device| device.geometry.clone()).collect();
+        SimPort { state: Rc::clone(&self.state), geometry, number: state.ports - 1 }
+    }
+
+    /// Requests that a port may have in flight.
+    pub fn set_depth(&self, depth: usize) {
+        self.state.borrow_mut().depth = depth;
+    }
+
+    /// Writes and flushes fail from now on, without effect.
+    pub fn fail_writes(&self) {
+        self.state.borrow_mut().fail_writes = true;
+    }
+
+    /// Grows with every write and flush submitted or completed.
+    pub fn events(&self) -> u64 {
+        self.state.borrow().events
+    }
+
+    /// Bytes of all writes so far.
+    pub fn written_bytes(&self) -> u64 {
+        self.state.borrow().written_bytes
+    }
+
+    /// What the devices hold after a power cut now.
+    pub fn power_cut(&self, cut: Cut, random: &mut SimRandom) -> Vec<Media> {
+        let state = self.state.borrow();
+        let cached = state.devices.iter().map(|device| cut_cached(device, cut, random));
+        let mut media: Vec<Media> = cached.collect();
+        for pending in &state.pending {
+            let Op::Write { offset, data } = &pending.io.op else { continue };
+            let device = usize::from(pending.io.device);
+            let size = state.devices[device].geometry.sector_size as usize;
+            let whole = keep(cut, random);
+            for (i, bytes) in data.as_slice().chunks(size).enumerate() {
+                if keep_sector(cut, whole, random) {
+                    media[device].write(offset / size as u64 + i as u64, bytes);
+                }
+            }
+        }
+        media
+    }
+
+    /// The contents now, caches included.
+    pub fn media(&self) -> Vec<Media> {
+        self.state.borrow().devices.iter().map(|device| device.visible.clone()).collect()
+    }
+
+    /// Bytes of a device as a read would return them.
+    pub fn peek(&self, device: usize, offset: u64, len: usize) -> Vec<u8> {
+        let state = self.state.borrow();
+        let mut out = vec![0; len];
+        read(&state.devices[device], offset, &mut out);
+        out
+    }
+
+    /// Overwrites bytes inside one sector, behind the back of everybody.
+    pub fn poke(&self, device: usize, offset: u64, bytes: &[u8]) {
+        let mut state = self.state.borrow_mut();
+        let device = &mut state.devices[device];
+        let size = u64::from(device.geometry.sector_size);
+        let (sector, at) = (offset / size, (offset % size) as usize);
+        let mut contents = vec![0; size as usize];
+        device.visible.read(sector, &mut contents);
+        contents[at..at + bytes.len()].copy_from_slice(bytes);
+        device.visible.write(sector, &contents);
+        device.durable.write(sector, &contents);
+    }
+}
+
+fn keep(cut: Cut, random: &mut SimRandom) -> bool {
+    match cut {
+        Cut::Nothing => false,
+        Cut::Everything => true,
+        Cut::Writes | Cut::Sectors => random.next() & 1 == 0,
+    }
+}
+
+fn keep_sector(cut: Cut, whole: bool, random: &mut SimRandom) -> bool {
+    if cut == Cut::Sectors { keep(cut, random) } else { whole }
+}
+
+fn cut_cached(device: &Device, cut: Cut, random: &mut SimRandom) -> Media {
+    let mut media = device.durable.clone();
+    let (mut number, mut whole) = (u64::MAX, false);
+    for cached in &device.cached {
+        if cached.number != number {
+            (number, whole) = (cached.number, keep(cut, random));
+        }
+        if keep_sector(cut, whole, random) {
+            media.write(cached.sector, &cached.bytes);
+        }
+    }
+    media
+}
+
+fn read(device: &Device, offset: u64, out: &mut [u8]) {
+    let size = device.geometry.sector_size as usize;
+    for (i, chunk) in out.chunks_mut(size).enumerate() {
+        device.visible.read(offset / size as u64 + i as u64, chunk);
+    }
+}
+
+impl State {
+    fn complete(&mut self, pending: Pending) -> Done {
+        let Pending { completed, io, .. } = pending;
+        let Io { device, tag, op } = io;
+        let failing = self.fail_writes;
+        let target = &mut self.devices[usize::from(device)];
+        let size = target.geometry.sector_size as usize;
+        let mut done = Done { device, tag, result: Ok(()), buf: None };
+        match op {
+            Op::Read { offset, len, mut buf } => {
+                read(target, offset, &mut buf[..len as usize]);
+                done.buf = Some(buf);
+                return done;
+            }
+            _ if failing => done.result = Err(EIO),
+            Op::Write { offset, data } => {
+                self.completed += 1;
+                self.written_bytes += data.as_slice().len() as u64;
+                for (i, bytes) in data.as_slice().chunks(size).enumerate() {
+                    let sector = offset / size as u64 + i as u64;
+                    let bytes: Rc<[u8]> = bytes.into();
+                    target.visible.sectors.insert(sector, Rc::clone(&bytes));
+                    if target.geometry.volatile_cache {
+                        let number = self.completed;
+                        target.cached.push(Cached { number, sector, bytes });
+                    } else {
+                        target.durable.sectors.insert(sector, bytes);
+                    }
+                }
+            }
+            Op::Flush => {
+                let durable = &mut target.durable;
+                target.cached.retain(|cached| {
+                    let stays = cached.number > completed;
+                    if !stays {
+                        durable.sectors.insert(cached.sector, Rc::clone(&cached.bytes));
+                    }
+                    stays
+                });
+            }
+        }
+        self.events += 1;
+        done
+    }
+}
+
+fn check(io: &Io, geometry: &Geometry) {
+    let size = u64::from(geometry.sector_size);
+    let (offset, len) = match &io.op {
+        Op::Read { offset, len, buf } => {
+            assert!(*len as usize <= buf.len(), "a read longer than its buffer");
+            (*offset, u64::from(*len))
+        }
+        Op::Write { offset, data } => (*offset, data.as_slice().len() as u64),
+        Op::Flush => return,
+    };
+    assert!(offset % size == 0 && len % size == 0 && len > 0, "{io:?} is not aligned");
+    assert!(offset + len <= geometry.size_bytes, "{io:?} is beyond the end");
+}
+
+impl Disk for SimPort {
+    fn submit(&mut self, io: Io) -> Result<(), Io> {
+        let mut state = self.state.borrow_mut();
+        check(&io, &self.geometry[usize::from(io.device)]);
+        let mine = state.pending.iter().filter(|pending| pending.port == self.number).count();
+        if mine >= state.depth {
+            return Err(io);
+        }
+        state.events += u64::from(!matches!(io.op, Op::Read { .. }));
+        let completed = state.completed;
+        state.pending.push(Pending { port: self.number, completed, io });
+        Ok(())
+    }
+
+    /// Completes one request of this port, drawn at random.
+    fn poll(&mut self, done: &mut Vec<Done>) {
+        let mut state = self.state.borrow_mut();
+        let mine = state.pending.iter().enumerate().filter(|(_, p)| p.port == self.number);
+        let mine: Vec<usize> = mine.map(|(i, _)| i).collect();
+        if mine.is_empty() {
+            return;
+        }
+        let pick = mine[state.random.below(mine.len())];
+        let pending = state.pending.remove(pick);
+        done.push(state.complete(pending));
+    }
+
+    fn geometry(&self) -> &[Geometry] {
+        &self.geometry
+    }
+
+    fn in_flight(&self) -> usize {
+        let state = self.state.borrow();
+        state.pending.iter().filter(|pending| pending.port == self.number).count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cut, SimDisk, SimRandom};
+    use crate::disk::{Disk, Geometry, Io, Op};
+    use crate::mem::LogBuf;
+
+    fn disk(volatile_cache: bool) -> SimDisk {
+        let geometry =
+            Geometry { name: "sim".into(), size_bytes: 1 << 20, sector_size: 512, volatile_cache };
+        SimDisk::new(&[geometry], 1)
+    }
+
+    /// Writes a sector of ones at `offset` and completes the write.
+    fn write(disk: &mut super::SimPort, offset: u64) {
+        let mut buf = LogBuf::new(4096, 0).unwrap();
+        buf.get_mut(0..512).fill(1);
+        let data = buf.freeze(0..512);
+        disk.submit(Io { device: 0, tag: 7, op: Op::Write { offset, data } }).unwrap();
+        let mut done = Vec::new();
+        disk.poll(&mut done);
+        assert_eq!((done.len(), done[0].tag), (1, 7));
+    }
+
+    fn after(disk: &SimDisk, cut: Cut, offset: u64) -> u8 {
+        let media = disk.power_cut(cut, &mut SimRandom::new(1));
+        let geometry = disk.port().geometry().to_vec();
+        SimDisk::with_media(&geometry, media, 1).peek(0, offset, 1)[0]
+    }
+
+    #[test]
+    fn a_volatile_cache_loses_what_was_not_flushed() {
+        let disk = disk(true);
+        let mut port = disk.port();
+        write(&mut port, 512);
+        assert_eq!(disk.peek(0, 512, 1), [1]);
+        assert_eq!(after(&disk, Cut::Nothing, 512), 0);
+        assert_eq!(after(&disk, Cut::Everything, 512), 1);
+        port.submit(Io { device: 0, tag: 8, op: Op::Flush }).unwrap();
+        port.poll(&mut Vec::new());
+        assert_eq!(after(&disk, Cut::Nothing, 512), 1);
+    }
+
+    #[test]
+    fn without_a_cache_a_completed_write_stays() {
+        let disk = disk(false);
+        write(&mut disk.port(), 1024);
+        assert_eq!(after(&disk, Cut::Nothing, 1024), 1);
+    }
+}
