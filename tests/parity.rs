@@ -116,31 +116,11 @@ fn show(ours: &Value, theirs: &Value) -> String {
 }
 
 fn shorten(value: &Value) -> String {
-    let text = pretty(value);
+    let text = format!("{value:?}");
     if text.len() <= 600 {
         text
     } else {
         format!("{}...", text.chars().take(600).collect::<String>())
-    }
-}
-
-/// Like the protocol, on one line.
-fn pretty(value: &Value) -> String {
-    let list = |items: &[Value]| items.iter().map(pretty).collect::<Vec<_>>().join(", ");
-    match value {
-        Value::Simple(b) => format!("+{}", b.escape_ascii()),
-        Value::Error(b) => format!("-{}", b.escape_ascii()),
-        Value::Bulk(b) => format!("\"{}\"", b.escape_ascii()),
-        Value::Verbatim(b) => format!("=\"{}\"", b.escape_ascii()),
-        Value::Double(b) => format!(",{}", b.escape_ascii()),
-        Value::Int(n) => format!(":{n}"),
-        Value::Array(items) => format!("[{}]", list(items)),
-        Value::Set(items) => format!("~[{}]", list(items)),
-        Value::Map(pairs) => {
-            let pairs = pairs.iter().map(|(k, v)| format!("{}: {}", pretty(k), pretty(v)));
-            format!("%{{{}}}", pairs.collect::<Vec<_>>().join(", "))
-        }
-        other => format!("{other:?}"),
     }
 }
 

@@ -1,11 +1,12 @@
 //! A blocking client of both protocol versions that keeps the exact bytes of each reply.
 
+use std::fmt;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 /// A reply. Each wire form has its own variant, so equal values are equal bytes.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     Simple(Vec<u8>),
     Error(Vec<u8>),
@@ -27,6 +28,29 @@ pub enum Value {
     BigNumber(Vec<u8>),
     /// Format and text.
     Verbatim(Vec<u8>),
+}
+
+/// Like the protocol, on one line, with bytes that can be read.
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Simple(b) => write!(f, "+{}", b.escape_ascii()),
+            Value::Error(b) => write!(f, "-{}", b.escape_ascii()),
+            Value::Bulk(b) => write!(f, "\"{}\"", b.escape_ascii()),
+            Value::Verbatim(b) => write!(f, "=\"{}\"", b.escape_ascii()),
+            Value::Double(b) => write!(f, ",{}", b.escape_ascii()),
+            Value::BigNumber(b) => write!(f, "({}", b.escape_ascii()),
+            Value::Int(n) => write!(f, ":{n}"),
+            Value::Bool(b) => write!(f, "#{b}"),
+            Value::NullBulk => f.write_str("$-1"),
+            Value::NullArray => f.write_str("*-1"),
+            Value::Null => f.write_str("_"),
+            Value::Array(items) => f.debug_list().entries(items).finish(),
+            Value::Set(items) => f.debug_set().entries(items).finish(),
+            Value::Push(items) => f.debug_tuple("push").field(items).finish(),
+            Value::Map(pairs) => f.debug_map().entries(pairs.iter().map(|(k, v)| (k, v))).finish(),
+        }
+    }
 }
 
 impl Value {
