@@ -72,8 +72,8 @@ impl Config {
             fault("data-file", format!("{file} is given twice"));
         }
         let spdk = self.storage.backend == StorageBackend::Spdk;
-        for file in self.storage.devices() {
-            match (&file, spdk) {
+        for file in files {
+            match (file, spdk) {
                 (DataFile::Spdk { .. }, false) => {
                     fault("data-file", format!("{file} needs storage spdk"))
                 }
@@ -258,13 +258,17 @@ mod tests {
             ["storage: this build has no SPDK support, only uring"]
         );
         assert_eq!(
+            faults("--storage spdk"),
+            ["storage: this build has no SPDK support, only uring"]
+        );
+        assert_eq!(
             faults("--data-file spdk://0000:01:00.0/1"),
             ["data-file: spdk://0000:01:00.0/1 needs storage spdk"]
         );
         assert_eq!(
-            faults("--storage spdk --data-file-size 1gb"),
+            faults("--storage spdk --data-file f --data-file-size 1gb"),
             [
-                "data-file: storage spdk needs spdk://BDF/NSID, not lavik.data",
+                "data-file: storage spdk needs spdk://BDF/NSID, not f",
                 "data-file-size: is for regular files, there are none with storage spdk",
                 "storage: this build has no SPDK support, only uring",
             ]

@@ -55,15 +55,13 @@ impl Sources {
         text.finish()
     }
 
+    /// Since the start of the process: CONFIG RESETSTAT must not make a counter fall.
     fn total(&self, counter: fn(&CoreStats) -> &Counter) -> u64 {
         self.server.stats.iter().map(|core| counter(core).get()).sum()
     }
 
-    /// A gauge of one core may be negative for a moment when another core has taken over what it
-    /// counted; the sum is not.
     fn level(&self, gauge: impl Fn(&CoreStats) -> &Gauge) -> u64 {
-        let sum: i64 = self.server.stats.iter().map(|core| gauge(core).get()).sum();
-        sum.max(0) as u64
+        self.server.level(gauge)
     }
 
     fn write_process(&self, text: &mut Text) {

@@ -6,24 +6,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Device, Sources, serve};
+use crate::command::session::Server;
 use crate::config::Live;
-use crate::stats::CoreStats;
 
 /// Two cores with some figures, one device.
 fn sources(ready: bool) -> Sources {
-    let cores = [CoreStats::default(), CoreStats::default()];
-    cores[0].commands.add(40);
-    cores[1].commands.add(2);
-    cores[0].clients.add(3);
-    cores[1].clients.add(-1);
-    cores[0].device_reads.add(7);
-    cores[1].device_read_bytes.add(7 * 4096);
-    cores[1].keys[3].add(9);
-    cores[0].reset();
+    let server = Server::new(Arc::new(Live::default()), "0".repeat(40), 1_800_000_000_999, 2);
+    let [first, second] = &server.stats[..] else { unreachable!("two cores") };
+    first.commands.add(40);
+    second.commands.add(2);
+    first.clients.add(3);
+    second.clients.add(-1);
+    first.device_reads.add(7);
+    second.device_read_bytes.add(7 * 4096);
+    second.keys[3].add(9);
+    first.reset();
     Sources {
-        stats: cores.into_iter().map(Arc::new).collect(),
-        config: Arc::new(Live::default()),
-        started_ms: 1_800_000_000_999,
+        server: Arc::new(server),
         ready: Arc::new(AtomicBool::new(ready)),
         devices: vec![Arc::new(Device {
             path: "/dev/nvme1n1".into(),
