@@ -4,6 +4,7 @@
 mod args;
 mod parse;
 mod reply;
+mod words;
 
 pub use args::{Args, Span};
 pub use parse::{BeforeAuth, Limits, ParseState, Parsed, Parser, ProtocolError};

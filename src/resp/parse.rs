@@ -13,6 +13,7 @@
 use std::fmt;
 
 use super::args::{Args, Span};
+use super::words;
 
 /// A request that breaks off with fewer arguments than this is parsed again from the start.
 const RESUME_ARGS_MIN: usize = 32;
@@ -294,26 +295,13 @@ impl Parser {
         }
         *state = ParseState::default();
         let line = &buf[..end];
-        self.split(line.strip_suffix(b"\r").unwrap_or(line))?;
+        self.recycle();
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        words::split(line, &mut self.scratch, &mut self.spans)?;
         if self.spans.is_empty() {
             return Ok(Parsed::Nothing { consumed: end + 1 });
         }
         Ok(Parsed::Command { args: Args::new(&self.scratch, &self.spans), consumed: end + 1 })
-    }
-
-    /// Splits a line into words, as spans of `scratch`.
-    fn split(&mut self, mut line: &[u8]) -> Result<(), ProtocolError> {
-        self.recycle();
-        self.scratch.clear();
-        loop {
-            line = trim_start(line);
-            if line.is_empty() {
-                return Ok(());
-            }
-            let start = self.scratch.len();
-            line = take_word(line, &mut self.scratch)?;
-            self.spans.push((start as u32, self.scratch.len() as u32));
-        }
     }
 }
 
@@ -438,81 +426,6 @@ fn decimal(text: &[u8]) -> Option<i64> {
 
 fn find(buf: &[u8], from: usize, byte: u8) -> Option<usize> {
     buf[from..].iter().position(|&b| b == byte).map(|at| from + at)
-}
-
-/// The blanks of C's `isspace`.
-fn is_blank(byte: u8) -> bool {
-    matches!(byte, b' ' | b'\t' | b'\n' | b'\r' | 0x0b | 0x0c)
-}
-
-fn trim_start(line: &[u8]) -> &[u8] {
-    let blanks = line.iter().take_while(|&&byte| is_blank(byte)).count();
-    &line[blanks..]
-}
-
-/// Appends the first word of `line` to `out` and returns what follows it. A word may have quoted
-/// parts; a closing quote ends it.
-fn take_word<'a>(mut line: &'a [u8], out: &mut Vec<u8>) -> Result<&'a [u8], ProtocolError> {
-    while let Some((&byte, rest)) = line.split_first() {
-        match byte {
-            b' ' | b'\t' | b'\n' | b'\r' => return Ok(rest),
-            b'"' | b'\'' => return take_quoted(byte, rest, out),
-            _ => out.push(byte),
-        }
-        line = rest;
-    }
-    Ok(line)
-}
-
-/// Appends what comes before the closing `quote`, which only a blank or the end may follow.
-fn take_quoted<'a>(
-    quote: u8,
-    mut line: &'a [u8],
-    out: &mut Vec<u8>,
-) -> Result<&'a [u8], ProtocolError> {
-    loop {
-        line = match line {
-            [] => return Err(ProtocolError::UnbalancedQuotes),
-            [b'\\', escaped @ ..] if quote == b'"' && !escaped.is_empty() => {
-                take_escape(escaped, out)
-            }
-            [b'\\', b'\'', rest @ ..] if quote == b'\'' => {
-                out.push(b'\'');
-                rest
-            }
-            [byte, rest @ ..] if *byte == quote => {
-                let ended = rest.first().is_none_or(|&next| is_blank(next));
-                return if ended { Ok(rest) } else { Err(ProtocolError::UnbalancedQuotes) };
-            }
-            [byte, rest @ ..] => {
-                out.push(*byte);
-                rest
-            }
-        };
-    }
-}
-
-/// Appends the byte that the escape sequence stands for (`line` starts after the backslash).
-fn take_escape<'a>(line: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
-    if let [b'x', high, low, rest @ ..] = line
-        && let (Some(high), Some(low)) = (hex_digit(*high), hex_digit(*low))
-    {
-        out.push(high << 4 | low);
-        return rest;
-    }
-    out.push(match line[0] {
-        b'n' => b'\n',
-        b'r' => b'\r',
-        b't' => b'\t',
-        b'b' => 0x08,
-        b'a' => 0x07,
-        other => other,
-    });
-    &line[1..]
-}
-
-fn hex_digit(byte: u8) -> Option<u8> {
-    char::from(byte).to_digit(16).map(|digit| digit as u8)
 }
 
 #[cfg(test)]
