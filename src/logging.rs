@@ -70,3 +70,63 @@ fn cause(error: &FlexiLoggerError) -> String {
     }
     cause.to_string()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use log::{Level, Record};
+
+    use super::{builder, start};
+    use crate::config::Logging;
+
+    fn scratch(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("lavik-log-{name}-{}", std::process::id()))
+    }
+
+    #[test]
+    fn files_rotate_and_old_ones_go() {
+        let dir = scratch("rotate");
+        let logging =
+            Logging { dir: dir.clone(), max_size_mb: 1, max_files: 2, ..Logging::default() };
+        let (log, handle) = builder(&logging).build().expect("the directory can be written");
+        let text = "x".repeat(1000);
+        for _ in 0..3500 {
+            log.log(&Record::builder().level(Level::Warn).args(format_args!("{text}")).build());
+        }
+        handle.flush();
+        let mut names: Vec<String> = fs::read_dir(&dir)
+            .expect("list")
+            .map(|entry| entry.expect("entry").file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        assert_eq!(names.len(), 2, "{names:?}");
+        assert!(names.contains(&"lavik.log".to_string()), "{names:?}");
+        for name in &names {
+            assert!(fs::metadata(dir.join(name)).expect("stat").len() <= (1 << 20) + 2000);
+        }
+        let file = fs::read_to_string(dir.join("lavik.log")).expect("read");
+        let words: Vec<&str> = file.lines().next().expect("a line").split_whitespace().collect();
+        assert_eq!(words[0].len(), "2027-01-31T23:59:59.123456Z".len());
+        assert_eq!(words[1], "WARN");
+        assert_eq!(words[3..], [text]);
+        fs::remove_dir_all(&dir).expect("remove");
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_written_is_named() {
+        let path = scratch("file");
+        fs::write(&path, "").expect("write");
+        let logging = Logging { dir: path.clone(), ..Logging::default() };
+        let error = start(&logging).err().expect("a file is in the way");
+        assert_eq!(error, format!("log-dir {}: File exists (os error 17)", path.display()));
+        let below = Logging { dir: path.join("logs"), ..Logging::default() };
+        let error = start(&below).err().expect("a file is in the way");
+        assert_eq!(
+            error,
+            format!("log-dir {}/logs: Not a directory (os error 20)", path.display())
+        );
+        fs::remove_file(&path).expect("remove");
+    }
+}

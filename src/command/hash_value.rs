@@ -260,7 +260,7 @@ fn take_text(bytes: &[u8]) -> Result<(&[u8], &[u8]), Damaged> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Damaged, Edit, Entry, HashValue, put_varint, take_varint};
+    use super::{Damaged, Edit, Entry, HashValue, Pair, put_varint, take_varint};
 
     fn hash(pairs: &[(&[u8], &[u8])]) -> Vec<u8> {
         let mut edit = Edit::new(HashValue::EMPTY);
@@ -268,7 +268,7 @@ mod tests {
         edit.encode()
     }
 
-    fn pairs(bytes: &[u8]) -> Result<Vec<(&[u8], &[u8])>, Damaged> {
+    fn pairs(bytes: &[u8]) -> Result<Vec<Pair<'_>>, Damaged> {
         HashValue::parse(bytes)?.entries().map(|e| e.map(|e| (e.field, e.value))).collect()
     }
 

@@ -81,7 +81,7 @@ fn info(names: Args<'_>, reply: &mut Reply<'_>) {
     for name in names.iter() {
         match profile::find(name) {
             Some(profile) => describe(&profile, reply),
-            None => reply.null_array(),
+            None => reply.null(),
         }
     }
 }
@@ -262,4 +262,117 @@ fn list(args: Args<'_>, reply: &mut Reply<'_>) -> Result<(), Stop> {
     reply.array(names.len());
     names.iter().for_each(|name| reply.bulk(name.as_bytes()));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::dispatch;
+    use crate::command::profile::SUBCOMMANDS;
+    use crate::command::table;
+    use crate::command::testing::{show_reply, split_words};
+    use crate::resp::{Args, Proto, Reply};
+    use crate::shard::view::Stop;
+
+    fn run(line: &str, proto: Proto) -> String {
+        let words = split_words(line);
+        let mut at = 0;
+        let spans: Vec<(u32, u32)> = words
+            .iter()
+            .map(|word| {
+                at += word.len() as u32;
+                (at - word.len() as u32, at)
+            })
+            .collect();
+        let buf = words.concat();
+        let mut out = Vec::new();
+        let mut reply = Reply::new(&mut out, proto);
+        match dispatch(Args::new(&buf, &spans), &mut reply) {
+            Ok(()) => {}
+            Err(Stop::Error(text)) => reply.error(&text),
+            Err(Stop::Fault(fault)) => panic!("{fault:?}"),
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    /// Replies recorded from a Redis server, but for what is said to differ.
+    #[test]
+    fn replies_are_those_of_redis() {
+        let transcript = include_str!("../../tests/transcripts/command.txt");
+        let mut proto = Proto::Resp2;
+        let mut wrong = Vec::new();
+        let mut lines = transcript.lines().peekable();
+        while let Some(line) = lines.next() {
+            match line.strip_prefix("> ") {
+                Some(command) => {
+                    let mut expected = Vec::new();
+                    while let Some(line) = lines.next_if(|line| !line.starts_with(['>', '@', '/']))
+                    {
+                        expected.push(line);
+                    }
+                    let reply = show_reply(run(command, proto).as_bytes());
+                    let expected = expected.join("\n");
+                    if reply != expected.trim_end() {
+                        wrong.push(format!("{command}\n{reply}\ninstead of\n{expected}"));
+                    }
+                }
+                None if line == "@resp 3" => proto = Proto::Resp3,
+                None => assert!(line.is_empty() || line.starts_with("//"), "{line}"),
+            }
+        }
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    /// Reads one reply; returns what is behind it.
+    fn skip(text: &str) -> &str {
+        let (line, mut rest) = text.split_once("\r\n").expect("a line end");
+        let number = || line[1..].parse::<i64>().expect("a length");
+        match line.as_bytes()[0] {
+            b'+' | b':' | b'_' => rest,
+            b'$' if number() < 0 => rest,
+            b'$' => rest[number() as usize..].strip_prefix("\r\n").expect("a line end"),
+            mark @ (b'*' | b'~' | b'%') => {
+                for _ in 0..number() * if mark == b'%' { 2 } else { 1 } {
+                    rest = skip(rest);
+                }
+                rest
+            }
+            mark => panic!("unexpected {}", char::from(mark)),
+        }
+    }
+
+    #[test]
+    fn every_reply_is_as_long_as_it_says() {
+        for proto in [Proto::Resp2, Proto::Resp3] {
+            for line in ["COMMAND", "COMMAND INFO", "COMMAND DOCS", "COMMAND LIST", "COMMAND HELP"]
+            {
+                assert_eq!(skip(&run(line, proto)), "", "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn all_commands_are_described_listed_and_documented() {
+        let count = table::all().len();
+        assert_eq!(run("COMMAND COUNT", Proto::Resp2), format!(":{count}\r\n"));
+        let all = run("COMMAND", Proto::Resp2);
+        assert!(all.starts_with(&format!("*{count}\r\n")));
+        assert_eq!(run("COMMAND INFO", Proto::Resp2), all);
+        assert!(run("COMMAND DOCS", Proto::Resp3).starts_with(&format!("%{count}\r\n")));
+        assert!(run("COMMAND DOCS", Proto::Resp2).starts_with(&format!("*{}\r\n", 2 * count)));
+        let parents = |name: &str| table::find(name.as_bytes()).is_some();
+        let known = SUBCOMMANDS.iter().filter(|row| parents(row.name.split('|').next().unwrap()));
+        let listed = count + known.count();
+        assert!(run("COMMAND LIST", Proto::Resp2).starts_with(&format!("*{listed}\r\n")));
+    }
+
+    #[test]
+    fn documentation_tells_what_replaces_a_command() {
+        let docs = run("COMMAND DOCS HMSET nope", Proto::Resp3);
+        assert!(docs.starts_with("%1\r\n$5\r\nhmset\r\n%7\r\n$7\r\nsummary\r\n"), "{docs}");
+        assert!(docs.contains("$9\r\ndoc_flags\r\n~1\r\n+deprecated\r\n"), "{docs}");
+        assert_eq!(skip(&docs), "");
+        let docs = run("COMMAND DOCS command", Proto::Resp2);
+        assert!(docs.contains("$11\r\nsubcommands\r\n*14\r\n$13\r\ncommand|count\r\n*8\r\n"));
+        assert!(run("COMMAND DOCS command|info", Proto::Resp2).starts_with("*2\r\n"));
+    }
 }

@@ -18,23 +18,23 @@ pub mod float;
 pub mod glob;
 pub mod global;
 pub mod hash;
+mod hash_random;
+mod hash_scan;
 pub mod hash_value;
 pub mod info;
 pub mod introspect;
 pub mod key;
 pub mod key_spec;
 pub mod lcs;
+mod natural;
 pub mod number;
+mod process;
 pub mod profile;
 pub mod server;
 pub mod session;
 pub mod string;
 pub mod substring;
 pub mod table;
-mod hash_random;
-mod hash_scan;
-mod natural;
-mod process;
 #[cfg(test)]
 pub mod testing;
 

@@ -3,7 +3,7 @@
 //! Commands with subcommands have one row in the [`table`](super::table) and one function; the
 //! rows here say what each subcommand takes. [`subcommand`] checks arguments against them.
 
-use super::{Command, Keys, flag, table};
+use super::{Command, Keys, errors, flag, table};
 use crate::resp::Args;
 use crate::shard::view::Stop;
 
@@ -77,20 +77,14 @@ pub fn called(args: Args<'_>) -> Option<Profile> {
     }
 }
 
-/// Longest part of an unknown name that an error repeats, in bytes.
-const NAME_SHOWN_MAX: usize = 128;
-
 /// The subcommand that `args` call, with its arity checked.
 pub fn subcommand(parent: &str, args: Args<'_>) -> Result<&'static Profile, Stop> {
-    let name = args.get(1).unwrap_or_default();
-    let Some(row) = find_subcommand(parent, name) else {
-        let shown = String::from_utf8_lossy(&name[..name.len().min(NAME_SHOWN_MAX)]);
-        let parent = parent.to_ascii_uppercase();
-        return Err(Stop::from(format!("ERR unknown subcommand '{shown}'. Try {parent} HELP.")));
+    let Some(row) = find_subcommand(parent, args.get(1).unwrap_or_default()) else {
+        let text = errors::unknown_subcommand(&parent.to_ascii_uppercase(), args);
+        return Err(Stop::from(String::from_utf8_lossy(&text).into_owned()));
     };
     if !takes(row.arity, args.len()) {
-        let name = row.name;
-        return Err(Stop::from(format!("ERR wrong number of arguments for '{name}' command")));
+        return Err(Stop::from(errors::wrong_arity(row.name)));
     }
     Ok(row)
 }
@@ -127,7 +121,23 @@ const BY_ARGUMENTS: &str = "O(N) where N is the number of arguments.";
 
 /// All subcommands, sorted by name.
 pub static SUBCOMMANDS: &[Profile] = &[
+    row(
+        "client|caching",
+        3,
+        CLIENT_FLAGS,
+        "connection",
+        "6.0.0",
+        "Chooses whether the next command's keys are tracked.",
+    ),
     row("client|getname", 2, CLIENT_FLAGS, "connection", "2.6.9", "Returns the connection's name."),
+    row(
+        "client|getredir",
+        2,
+        CLIENT_FLAGS,
+        "connection",
+        "6.0.0",
+        "Returns which connection gets the invalidations of this one.",
+    ),
     row("client|help", 2, PLAIN_FLAGS, "connection", "5.0.0", "Lists the subcommands."),
     row("client|id", 2, CLIENT_FLAGS, "connection", "5.0.0", "Returns the connection's number."),
     row("client|info", 2, CLIENT_FLAGS, "connection", "6.2.0", "Describes the connection."),

@@ -129,17 +129,11 @@ impl Config {
     }
 
     fn check_access(&self, faults: &mut Vec<Fault>) {
-        let mut fault = |option, text: &str| faults.push(Fault { option, text: text.into() });
         let access = &self.access;
         let reachable = self.net.bind.iter().any(|bind| !bind.addr.is_loopback());
         if access.protected_mode && access.requirepass.is_empty() && reachable {
-            fault("protected-mode", "needs a requirepass, as bind is not only loopback addresses");
-        }
-        if access.tls_port != 0 && access.tls_cert_file.is_empty() {
-            fault("tls-cert-file", "is needed for tls-port");
-        }
-        if access.tls_port != 0 && access.tls_key_file.is_empty() {
-            fault("tls-key-file", "is needed for tls-port");
+            let text = "needs a requirepass, as bind is not only loopback addresses".into();
+            faults.push(Fault { option: "protected-mode", text });
         }
     }
 
@@ -187,4 +181,128 @@ impl Config {
 fn first_repeated<T: PartialEq + Clone>(items: impl Iterator<Item = T>) -> Option<T> {
     let items: Vec<T> = items.collect();
     (1..items.len()).find(|&at| items[..at].contains(&items[at])).map(|at| items[at].clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::load::tests::config;
+    use super::super::system::System;
+
+    /// Faults of a command line on a machine with the CPUs 0-3 and 8 GiB.
+    fn faults(line: &str) -> Vec<String> {
+        let system = System { cpus_allowed: vec![0, 1, 2, 3], memory_bytes: 8 << 30 };
+        config(line).validate(&system).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn launch_lines_of_the_documents_are_fine() {
+        for line in [
+            "",
+            "--bind 127.0.0.1 --port 6379 --metrics-port 0 --threads 2 --no-pin-workers \
+             --registered-buffer-mb-per-worker 64 --shutdown-checkpoint --data-file F --log-dir D",
+            "--network kernel --storage uring --pin-workers --flush-max-ms 100 \
+             --defrag-max-active-per-device 8 --defrag-sleep-ms 0 --defrag-record-sleep-us 0",
+            "--tomb-raider-interval-ms=0 --spdk-max-completions-per-poll=16",
+        ] {
+            assert_eq!(faults(line), Vec::<String>::new(), "{line}");
+        }
+    }
+
+    #[test]
+    fn all_faults_are_found_at_once() {
+        assert_eq!(
+            faults("--port 0 --metrics-port 9000 --tls-port 9000 --aclfile f"),
+            [
+                "metrics-port: 9000 is the tls-port too",
+                "tls-port: TLS is not built yet",
+                "aclfile: ACL users are not built yet; requirepass is",
+            ]
+        );
+        assert_eq!(
+            faults("--port 0 --threads 5 --data-file a --data-file a --data-file-size 1mb"),
+            [
+                "port: is 0 and there is no other listener for clients",
+                "data-file: a is given twice",
+                "data-file-size: must be at least 64 MiB",
+                "threads: 5 pinned threads on the CPUs 0-3: give more CPUs or --no-pin-workers",
+            ]
+        );
+    }
+
+    #[test]
+    fn ports_and_addresses() {
+        assert_eq!(
+            faults("--metrics-port 6379 --bind ::1 --bind ::1"),
+            ["bind: ::1 is given twice", "metrics-port: 6379 is the port for clients too"]
+        );
+        assert_eq!(
+            faults("--tls-port 6379"),
+            ["tls-port: 6379 is the port without TLS too", "tls-port: TLS is not built yet"]
+        );
+    }
+
+    #[test]
+    fn cpus() {
+        assert_eq!(faults("--cpus 2-5"), ["cpus: 4-5 is outside the affinity mask 0-3"]);
+        assert_eq!(
+            faults("--cpus 0-1 --threads 3"),
+            ["threads: 3 pinned threads on the CPUs 0-1: give more CPUs or --no-pin-workers"]
+        );
+        assert_eq!(faults("--cpus 0-1 --threads 3 --no-pin-workers"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn backends_and_their_devices() {
+        assert_eq!(
+            faults("--storage spdk --data-file spdk://0000:01:00.0/1"),
+            ["storage: this build has no SPDK support, only uring"]
+        );
+        assert_eq!(
+            faults("--data-file spdk://0000:01:00.0/1"),
+            ["data-file: spdk://0000:01:00.0/1 needs storage spdk"]
+        );
+        assert_eq!(
+            faults("--storage spdk --data-file-size 1gb"),
+            [
+                "data-file: storage spdk needs spdk://BDF/NSID, not lavik.data",
+                "data-file-size: is for regular files, there are none with storage spdk",
+                "storage: this build has no SPDK support, only uring",
+            ]
+        );
+        assert_eq!(
+            faults("--network dpdk"),
+            ["network: this build has no DPDK support, only kernel"]
+        );
+    }
+
+    #[test]
+    fn memory_and_access() {
+        assert_eq!(
+            faults("--registered-buffer-mb-per-worker 4096"),
+            [
+                "registered-buffer-mb-per-worker: with storage-write-buffers-per-worker that is 4128 \
+              MiB for each of 4 cores, the machine has 8192 MiB"
+            ]
+        );
+        let unprotected =
+            "protected-mode: needs a requirepass, as bind is not only loopback addresses";
+        assert_eq!(faults("--protected-mode yes --bind *"), [unprotected]);
+        assert_eq!(faults("--protected-mode yes --bind * --requirepass x"), Vec::<String>::new());
+        assert_eq!(faults("--protected-mode yes"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn warnings_name_what_does_nothing() {
+        let system = System { cpus_allowed: vec![0], memory_bytes: 1 << 30 };
+        let warnings = |line: &str| config(line).warnings(&system);
+        assert_eq!(warnings("--port 7 --defrag-sleep-ms 0"), Vec::<String>::new());
+        assert_eq!(
+            warnings("--shutdown-checkpoint --tls-key-file k --appendonly yes --maxmemory 2gb"),
+            [
+                "not in effect yet: shutdown-checkpoint, tls-key-file",
+                "accepted for compatibility, no effect: appendonly",
+                "maxmemory is 2048 MiB, but the machine has 1024 MiB",
+            ]
+        );
+    }
 }

@@ -119,3 +119,49 @@ pub fn quote(word: &str) -> String {
     quoted.push('"');
     quoted
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Directive, directives, quote, words};
+
+    #[test]
+    fn lines() {
+        let text = "# comment\n\n  port 6380  \r\nbind 127.0.0.1 ::1\nsave \"\"\n\"open\nend";
+        let directive = |line, name: &str, values: &[&str]| {
+            let values = values.iter().map(|value| value.to_string()).collect();
+            Ok(Directive { line, name: name.into(), values })
+        };
+        let found = directives(text);
+        assert_eq!(
+            found,
+            [
+                directive(3, "port", &["6380"]),
+                directive(4, "bind", &["127.0.0.1", "::1"]),
+                directive(5, "save", &[""]),
+                Err((6, "unbalanced quotes".into())),
+                directive(7, "end", &[]),
+            ]
+        );
+    }
+
+    #[test]
+    fn quotes() {
+        let taken = |text: &str| words(text).map(|words| words.join("|"));
+        assert_eq!(taken(r#"a "b c" 'd e'"#), Ok("a|b c|d e".into()));
+        assert_eq!(taken(r#""\x41\n\t\"\\q" 'it\'s \n'"#), Ok("A\n\t\"\\q|it's \\n".into()));
+        assert_eq!(taken(r#""\xC3\xA9""#), Ok("é".into()));
+        assert_eq!(taken("a# b"), Ok("a#|b".into()));
+        for text in [r#""a"#, "'a", r#""a"b"#, r#""a\"#] {
+            assert_eq!(taken(text), Err("unbalanced quotes"), "{text}");
+        }
+        assert_eq!(taken(r#""\xff""#), Err("a word is not valid UTF-8"));
+    }
+
+    #[test]
+    fn what_is_quoted_reads_back() {
+        assert_eq!(quote("plain-1.2"), "plain-1.2");
+        for word in ["", "a b", "\"", "\\", "it's", "#x", "tab\tnl\ncr\r", "\u{1}é"] {
+            assert_eq!(words(&quote(word)), Ok(vec![word.to_string()]));
+        }
+    }
+}

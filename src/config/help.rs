@@ -16,6 +16,9 @@ const GROUPS: [Group; 10] = [
     Group::Bypass,
 ];
 
+/// Columns of a line.
+const WIDTH: usize = 100;
+
 /// Column at which explanations start.
 const TEXT_COLUMN: usize = 38;
 
@@ -59,9 +62,51 @@ fn entry(opt: &Opt) -> String {
     columns(&name, &format!("{star}{}{aliases}{env}{default}", opt.help))
 }
 
+/// Name on the left, text on the right in lines of at most [`WIDTH`].
 fn columns(name: &str, text: &str) -> String {
-    match name.len() < TEXT_COLUMN {
-        true => format!("{name:TEXT_COLUMN$}{text}\n"),
-        false => format!("{name}\n{:TEXT_COLUMN$}{text}\n", ""),
+    let mut out = name.to_string();
+    let mut at = name.len();
+    if at >= TEXT_COLUMN {
+        at = WIDTH;
+    }
+    for word in text.split(' ') {
+        if at + 1 + word.len() > WIDTH {
+            out.push('\n');
+            at = 0;
+        }
+        let gap = if at < TEXT_COLUMN { TEXT_COLUMN - at } else { 1 };
+        out.extend(std::iter::repeat_n(' ', gap));
+        out.push_str(word);
+        at += gap + word.len();
+    }
+    out + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{WIDTH, columns, text};
+    use crate::config::options;
+
+    #[test]
+    fn long_names_and_long_texts_take_more_lines() {
+        assert_eq!(columns("  -h", "show"), format!("  -h{:34}show\n", ""));
+        let name = "x".repeat(40);
+        assert_eq!(columns(&name, "a b"), format!("{name}\n{:38}a b\n", ""));
+        let words = ["word"; 20].join(" ");
+        let wrapped = columns("  -h", &words);
+        assert_eq!(wrapped.lines().count(), 2);
+        assert_eq!(wrapped.split_whitespace().count(), 21);
+    }
+
+    #[test]
+    fn every_option_is_in_its_group_within_the_width() {
+        let text = text();
+        for opt in options::all().filter(|opt| !opt.is_compat()) {
+            let flag = if opt.is_switch() { "--[no-]" } else { "--" };
+            let start = format!("{flag}{}", opt.name);
+            assert!(text.split_whitespace().any(|word| word == start), "{start}");
+        }
+        assert!(text.lines().all(|line| line.len() <= WIDTH));
+        assert!(text.contains("  -p, --port N                        TCP port; 0 = off [6379]\n"));
     }
 }

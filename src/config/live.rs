@@ -182,3 +182,57 @@ fn refusal(opt: &'static Opt, seen: &[&'static Opt]) -> Option<&'static str> {
 fn rejected(option: &str, reason: &str) -> SetError {
     SetError::Rejected { option: option.to_string(), reason: reason.to_string() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::load::tests::config;
+    use super::{Live, SetError};
+    use crate::config::{Durability, System};
+
+    #[test]
+    fn a_change_moves_the_generation_and_the_snapshot() {
+        let live = Live::default();
+        let before = live.generation();
+        assert_eq!(live.snapshot().durability, Durability::Received);
+        live.set(&[("durability", "written"), ("flush-max-ms", "7")]).expect("set");
+        assert_ne!(live.generation(), before);
+        let settings = live.snapshot();
+        assert_eq!((settings.durability, settings.flush_max_ms), (Durability::Written, 7));
+    }
+
+    #[test]
+    fn all_or_nothing() {
+        let live = Live::default();
+        let before = (live.generation(), live.config());
+        let error = live.set(&[("maxclients", "5"), ("flush-max-ms", "0")]);
+        let reason = "argument must be between 1 and 3600000 inclusive".into();
+        assert_eq!(error, Err(SetError::Rejected { option: "flush-max-ms".into(), reason }));
+        let error = live.set(&[("maxclients", "5"), ("nosuch", "0")]);
+        assert_eq!(error, Err(SetError::Unknown("nosuch".into())));
+        assert_eq!((live.generation(), live.config()), before);
+    }
+
+    #[test]
+    fn automatic_values_are_resolved() {
+        let system = System { cpus_allowed: vec![0], memory_bytes: 1000 };
+        let settings = |line: &str| Live::new(config(line), &system).snapshot();
+        let default = settings("");
+        assert_eq!(default.maxmemory_bytes, 800);
+        assert_eq!(default.maxmemory_clients_bytes, 40);
+        let given = settings("--maxmemory 2000 --maxmemory-clients 0 --requirepass x -i 5");
+        assert_eq!((given.maxmemory_bytes, given.maxmemory_clients_bytes), (2000, 0));
+        assert!(given.password_required && !default.password_required);
+        assert_eq!((given.idle_timeout_ms, default.idle_timeout_ms), (5, 0));
+    }
+
+    #[test]
+    fn passwords() {
+        let live = Live::default();
+        assert!(live.password_is(b"") && !live.password_is(b"x"));
+        live.set(&[("requirepass", "secret")]).expect("set");
+        assert!(live.password_is(b"secret"));
+        for wrong in [&b""[..], b"secre", b"secrex", b"secret1"] {
+            assert!(!live.password_is(wrong));
+        }
+    }
+}

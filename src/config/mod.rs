@@ -35,5 +35,8 @@ pub use system::System;
 /// Version of the package, `MAJOR.MINOR.PATCH`.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// The commit that was built, or `unknown`.
+/// The commit that was built; `dev` in builds that are not releases.
 pub const REVISION: &str = env!("LAVIK_REVISION");
+
+#[cfg(test)]
+mod docs_tests;

@@ -251,3 +251,48 @@ pub fn find(name: &str) -> Option<&'static Opt> {
 pub fn find_short(short: char) -> Option<&'static Opt> {
     all().find(|opt| opt.short == Some(short))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Config, Field, all, find};
+
+    #[test]
+    fn names_are_unique_and_lower_case() {
+        let mut names: Vec<&str> =
+            all().flat_map(|opt| opt.aliases.iter().chain([&opt.name])).copied().collect();
+        assert!(names.iter().all(|name| *name == name.to_ascii_lowercase()));
+        names.sort_unstable();
+        assert_eq!(names.windows(2).find(|pair| pair[0] == pair[1]), None);
+        let mut shorts: Vec<char> = all().filter_map(|opt| opt.short).collect();
+        shorts.sort_unstable();
+        assert_eq!(shorts, ['b', 'i', 'p', 't']);
+    }
+
+    #[test]
+    fn what_is_shown_can_be_set() {
+        let untouched = Config::default();
+        for opt in all().filter(|opt| !opt.is_compat() && opt.name != "data-file") {
+            let mut config = Config::default();
+            opt.set_text(&mut config, &opt.show(&untouched)).expect(opt.name);
+            assert_eq!(config, untouched, "{}", opt.name);
+        }
+    }
+
+    #[test]
+    fn defaults_of_compatibility_parameters_pass_their_own_check() {
+        for opt in all() {
+            if let Field::Compat { default, check } = opt.field {
+                assert_eq!(check.accept(default), Ok(default.to_string()), "{}", opt.name);
+            }
+        }
+    }
+
+    #[test]
+    fn second_names() {
+        assert_eq!(
+            find("HASH-max-ziplist-entries").map(|opt| opt.name),
+            Some("hash-max-listpack-entries")
+        );
+        assert!(find("nosuch").is_none());
+    }
+}

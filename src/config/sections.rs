@@ -103,10 +103,12 @@ impl Net {
     /// Addresses to listen on for clients, each with whether failing to do so may be ignored.
     /// Empty when the port is 0.
     pub fn listen_addresses(&self) -> Vec<(SocketAddr, bool)> {
-        match self.port {
-            0 => Vec::new(),
-            port => self.bind.iter().map(|b| (SocketAddr::new(b.addr, port), b.optional)).collect(),
-        }
+        self.addresses(self.port)
+    }
+
+    fn addresses(&self, port: u16) -> Vec<(SocketAddr, bool)> {
+        let binds = if port == 0 { &[][..] } else { &self.bind };
+        binds.iter().map(|bind| (SocketAddr::new(bind.addr, port), bind.optional)).collect()
     }
 }
 
@@ -315,6 +317,14 @@ impl Default for Logging {
             max_size_mb: 100,
             max_files: 10,
         }
+    }
+}
+
+impl Config {
+    /// Addresses of the HTTP endpoint for monitoring, each with whether failing to listen there
+    /// may be ignored. Empty when it is off.
+    pub fn metrics_addresses(&self) -> Vec<(SocketAddr, bool)> {
+        self.net.addresses(self.metrics.port)
     }
 }
 

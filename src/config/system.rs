@@ -62,3 +62,34 @@ fn cgroup_line_limit_bytes(line: &str, read: &dyn Fn(&str) -> Option<String>) ->
     let limit = |group: &str| read(&format!("{mount}{group}/{file}"))?.trim().parse::<u64>().ok();
     groups.filter_map(limit).min()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{cgroup_line_limit_bytes, meminfo_total_bytes, status_cpus_allowed};
+
+    #[test]
+    fn kernel_files() {
+        let status = "Name:\tlavik\nCpus_allowed:\tff\nCpus_allowed_list:\t0-2,5\n";
+        assert_eq!(status_cpus_allowed(status), Some(vec![0, 1, 2, 5]));
+        let meminfo = "MemTotal:       16384 kB\nMemFree:  1 kB\n";
+        assert_eq!(meminfo_total_bytes(meminfo), Some(16 << 20));
+        assert_eq!(status_cpus_allowed("Name:\tx\n"), None);
+        assert_eq!(meminfo_total_bytes("MemTotal: x kB\n"), None);
+    }
+
+    #[test]
+    fn the_tightest_group_counts() {
+        let read = |path: &str| match path {
+            "/sys/fs/cgroup/memory.max" => Some("9000\n".into()),
+            "/sys/fs/cgroup/a/memory.max" => Some("4096\n".into()),
+            "/sys/fs/cgroup/a/b/memory.max" => Some("max\n".into()),
+            "/sys/fs/cgroup/memory/memory.limit_in_bytes" => Some("777\n".into()),
+            _ => None,
+        };
+        assert_eq!(cgroup_line_limit_bytes("0::/a/b", &read), Some(4096));
+        assert_eq!(cgroup_line_limit_bytes("0::/", &read), Some(9000));
+        assert_eq!(cgroup_line_limit_bytes("5:cpu,memory:/x", &read), Some(777));
+        assert_eq!(cgroup_line_limit_bytes("4:cpu:/x", &read), None);
+        assert_eq!(cgroup_line_limit_bytes("nonsense", &read), None);
+    }
+}

@@ -102,8 +102,8 @@ pub static OPTIONS: &[Opt] = &[
         Group::Network,
         "idle-timeout",
         "MS",
-        "close a connection that is silent for so long; 0, -1 or off = never",
-        |c| c.net.idle_timeout_ms.to_string(),
+        "close a connection that is silent for so long; off, 0 or -1 = never",
+        |c| show_idle_timeout(c.net.idle_timeout_ms),
         |c, v| put(&mut c.net.idle_timeout_ms, idle_timeout_ms(v)),
     )
     .short('i')
@@ -603,6 +603,10 @@ fn idle_timeout_ms(text: &str) -> Result<u64, String> {
         "off" | "-1" => Ok(0),
         _ => integer(text, 0, i64::MAX),
     }
+}
+
+fn show_idle_timeout(ms: u64) -> String {
+    if ms == 0 { "off".into() } else { ms.to_string() }
 }
 
 /// Chunks are whole sectors of any device and fit into a segment.

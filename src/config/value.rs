@@ -256,3 +256,103 @@ pub fn show_cpu_list(cpus: &[usize]) -> String {
     };
     runs.into_iter().map(show).collect::<Vec<_>>().join(",")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{
+        Bind, DataFile, MemoryShare, choice, cpu_list, integer, show_cpu_list, size, yes_no,
+    };
+
+    #[test]
+    fn sizes() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("1048576", 1 << 20),
+            ("10b", 10),
+            ("1k", 1000),
+            ("1kb", 1024),
+            ("512mb", 512 << 20),
+            ("1gb", 1 << 30),
+            ("1GiB", 1 << 30),
+            ("2G", 2_000_000_000),
+            ("3TB", 3 << 40),
+            ("18446744073709551615", u64::MAX),
+        ] {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in
+            ["", "mb", "-1", "+1", "1.5gb", "1 gb", "1gx", "18446744073709551616", "16777216tb"]
+        {
+            assert_eq!(size(text), Err("argument must be a memory value".into()), "{text}");
+        }
+    }
+
+    #[test]
+    fn integers() {
+        assert_eq!(integer::<u8>("255", 0, 255), Ok(255));
+        assert_eq!(integer::<i64>("-1", -1, i64::MAX), Ok(-1));
+        let outside = "argument must be between 1 and 10 inclusive";
+        assert_eq!(integer::<u8>("11", 1, 10), Err(outside.into()));
+        let garbage = "argument couldn't be parsed into an integer";
+        for text in ["", "x", "1x", "0x10", "1.0", "9223372036854775808"] {
+            assert_eq!(integer::<i64>(text, 0, i64::MAX), Err(garbage.into()), "{text}");
+        }
+    }
+
+    #[test]
+    fn words() {
+        assert_eq!(yes_no("YES"), Ok(true));
+        assert_eq!(yes_no("no"), Ok(false));
+        assert_eq!(yes_no("1"), Err("argument must be 'yes' or 'no'".into()));
+        assert_eq!(choice("B", &[("a", 1), ("b", 2)]), Ok(2));
+        let list = "argument(s) must be one of the following: a, b";
+        assert_eq!(choice("c", &[("a", 1), ("b", 2)]), Err(list.into()));
+    }
+
+    #[test]
+    fn shares_of_memory() {
+        assert_eq!(MemoryShare::parse("5%").map(|share| share.bytes(1000)), Ok(50));
+        assert_eq!(MemoryShare::parse("1mb").map(|share| share.bytes(1000)), Ok(1 << 20));
+        let fault = "percentage argument must be less or equal to 100";
+        assert_eq!(MemoryShare::parse("101%"), Err(fault.into()));
+    }
+
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(cpu_list("0-3,8"), Ok(vec![0, 1, 2, 3, 8]));
+        assert_eq!(cpu_list("5,4"), Ok(vec![5, 4]));
+        assert_eq!(cpu_list("0-2,1"), Err("CPU 1 is listed twice".into()));
+        for text in ["", "a", "3-1", "1-", "-1", "0,,1", "0-99999"] {
+            let fault = format!("'{text}' is not a CPU list such as 0-3,8");
+            assert_eq!(cpu_list(text), Err(fault));
+        }
+        assert_eq!(show_cpu_list(&[0, 1, 2, 3, 8, 10, 11]), "0-3,8,10-11");
+        assert_eq!(show_cpu_list(&[]), "");
+    }
+
+    #[test]
+    fn addresses_to_bind() {
+        let shown = |text: &str| {
+            Bind::parse(text).map(|bind| (bind.addr.to_string(), bind.optional, bind.to_string()))
+        };
+        assert_eq!(shown("*"), Ok(("0.0.0.0".into(), false, "*".into())));
+        assert_eq!(shown("-::1"), Ok(("::1".into(), true, "-::1".into())));
+        assert_eq!(shown("-::*"), Ok(("::".into(), true, "-::*".into())));
+        assert_eq!(shown("10.0.0.1"), Ok(("10.0.0.1".into(), false, "10.0.0.1".into())));
+        assert_eq!(shown("localhost"), Err("'localhost' is not an IP address".into()));
+    }
+
+    #[test]
+    fn data_files() {
+        let shown = |text: &str| DataFile::parse(text).map(|file| file.to_string());
+        assert_eq!(shown("/dev/nvme0n1"), Ok("/dev/nvme0n1".into()));
+        assert_eq!(shown("spdk://2401:0A:1f.7/1"), Ok("spdk://2401:0a:1f.7/1".into()));
+        for place in ["", "0000:00:00.0", "0000:00:00.0/0", "0000:00:00.8/1", "0000:00:20.0/1"] {
+            let text = format!("spdk://{place}");
+            let fault = format!("'{text}' is not of the form spdk://DDDD:BB:DD.F/NSID");
+            assert_eq!(shown(&text), Err(fault));
+        }
+        assert!(shown("spdk://0000:00:0.0/1").is_err());
+        assert_eq!(shown(""), Err("must not be empty".into()));
+    }
+}

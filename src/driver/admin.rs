@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-use crate::command::{SessionFn, errors};
 use crate::command::session::{After, Session, SessionContext};
+use crate::command::{SessionFn, errors};
 use crate::disk::Disk;
 use crate::net::{Net, SocketId};
 use crate::resp::{Args, Reply};

@@ -172,14 +172,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         let mut keys = std::mem::take(&mut self.keys);
         let mut places = Vec::new();
         let shard = &self.shard;
-        resolve(
-            command,
-            args,
-            db,
-            |key| shard.hash(key),
-            &mut keys,
-            &mut places,
-        );
+        resolve(command, args, db, |key| shard.hash(key), &mut keys, &mut places);
         let (now_ms, seed) = (self.now.unix_ms, self.next_seed());
         let run = Run { command, args, keys: &keys, places: &places, proto, now_ms, seed };
         let flow = self.route(socket, db, &run);
@@ -330,10 +323,9 @@ impl<N: Net, D: Disk> Core<N, D> {
         state: &KeyState<'_>,
     ) -> Result<Option<Lsn>, AppendError> {
         match &state.write {
-            Some(Write::Put { kind, value, expire_at_ms }) => self
-                .shard
-                .put(key.db, &key.hash, state.name, *kind, value, *expire_at_ms)
-                .map(Some),
+            Some(Write::Put { kind, value, expire_at_ms }) => {
+                self.shard.put(key.db, &key.hash, state.name, *kind, value, *expire_at_ms).map(Some)
+            }
             Some(Write::Delete) => self.shard.delete(key.db, &key.hash),
             None => Ok(None),
         }
@@ -408,7 +400,8 @@ pub(crate) fn wanted(run: &Run<'_>, fault: Fault, values: &[Value]) -> Vec<usize
     match fault {
         Fault::All => (0..values.len()).filter(missing).collect(),
         Fault::Key(position) => {
-            let place = if run.places.is_empty() { position } else { run.places[position] as usize };
+            let place =
+                if run.places.is_empty() { position } else { run.places[position] as usize };
             Some(place).into_iter().filter(missing).collect()
         }
     }

@@ -32,9 +32,15 @@ pub(crate) struct ReadOp {
 pub(crate) enum Purpose {
     Get(Get),
     /// The value of a task's key.
-    Load { task: Ticket, place: u32 },
+    Load {
+        task: Ticket,
+        place: u32,
+    },
     /// The name of a key that a walk visits.
-    Walk { task: Ticket, place: u32 },
+    Walk {
+        task: Ticket,
+        place: u32,
+    },
 }
 
 #[derive(Debug)]
@@ -147,9 +153,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         let name = args.at(0);
         match (args.len(), name.len()) {
             (2, 3) if name.eq_ignore_ascii_case(b"get") => self.get(socket, args.at(1)),
-            (3, 3) if name.eq_ignore_ascii_case(b"set") => {
-                self.set(socket, args.at(1), args.at(2))
-            }
+            (3, 3) if name.eq_ignore_ascii_case(b"set") => self.set(socket, args.at(1), args.at(2)),
             _ => None,
         }
     }
@@ -189,8 +193,12 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         match read.purpose {
             Purpose::Get(get) => self.get_done(&read.entry, &read.span, get, buf),
-            Purpose::Load { task, place } => self.task_loaded(task, place, &read.entry, &read.span, buf),
-            Purpose::Walk { task, place } => self.walk_read(task, place, &read.entry, &read.span, buf),
+            Purpose::Load { task, place } => {
+                self.task_loaded(task, place, &read.entry, &read.span, buf)
+            }
+            Purpose::Walk { task, place } => {
+                self.walk_read(task, place, &read.entry, &read.span, buf)
+            }
         }
     }
 

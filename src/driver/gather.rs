@@ -57,11 +57,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         let mut text = String::new();
         for (_, conn) in self.conns.iter() {
             if client::matches(filter, &conn.session, self.now.unix_ms) {
-                text.push_str(&client::client_line(
-                    &conn.session,
-                    self.now.unix_ms,
-                    &sizes(conn),
-                ));
+                text.push_str(&client::client_line(&conn.session, self.now.unix_ms, &sizes(conn)));
             }
         }
         text

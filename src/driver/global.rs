@@ -79,12 +79,7 @@ impl Frozen {
 impl<N: Net, D: Disk> Core<N, D> {
     /// A command on the whole keyspace. It starts when every earlier one of its connection is
     /// done, so that it sees what they did on other cores.
-    pub(super) fn global(
-        &mut self,
-        socket: SocketId,
-        function: GlobalFn,
-        args: Args<'_>,
-    ) -> Flow {
+    pub(super) fn global(&mut self, socket: SocketId, function: GlobalFn, args: Args<'_>) -> Flow {
         match function(args) {
             Ok(request) => self.global_request(socket, request),
             Err(Stop::Error(text)) => self.immediate_error(socket, &text),
@@ -267,9 +262,8 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// No command that may write is under way on behalf of this core's connections.
     pub(super) fn is_quiet(&self) -> bool {
-        let writes = |task: &Task| {
-            matches!(task, Task::Command(_) | Task::Multi(_) | Task::Hold(_))
-        };
+        let writes =
+            |task: &Task| matches!(task, Task::Command(_) | Task::Multi(_) | Task::Hold(_));
         let busy = self.tasks.iter().any(|(_, task)| task.as_deref().is_some_and(writes));
         self.remote_in_flight == 0 && !busy
     }

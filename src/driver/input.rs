@@ -268,10 +268,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         self.remote_in_flight += 1;
         self.stats.remote_commands.add(1);
         let (command, proto) = (run.command, run.proto);
-        self.mesh.send(
-            usize::from(home),
-            Message::Command { origin, command, db, proto, packet },
-        );
+        self.mesh.send(usize::from(home), Message::Command { origin, command, db, proto, packet });
         Flow::Continue
     }
 

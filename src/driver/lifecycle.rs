@@ -110,7 +110,9 @@ impl<N: Net, D: Disk> Core<N, D> {
         if self.id == 0 && self.now.mono_ns >= self.next_report_ns {
             self.next_report_ns = self.now.mono_ns + REPORT_INTERVAL_NS;
             let Progress { segments_done, segments_total, records, .. } = progress;
-            log::info!("recovering: {segments_done} of {segments_total} segments, {records} records");
+            log::info!(
+                "recovering: {segments_done} of {segments_total} segments, {records} records"
+            );
         }
     }
 

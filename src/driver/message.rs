@@ -72,36 +72,99 @@ pub enum Message {
     /// A connection for the receiving core to serve.
     Adopt(OwnedFd),
     /// A command all of whose keys live on the receiving core.
-    Command { origin: Origin, command: &'static Command, db: u8, proto: Proto, packet: Packet },
+    Command {
+        origin: Origin,
+        command: &'static Command,
+        db: u8,
+        proto: Proto,
+        packet: Packet,
+    },
     /// The reply to a `Command`.
-    Reply { conn: SocketId, seq: Seq, bytes: Vec<u8> },
+    Reply {
+        conn: SocketId,
+        seq: Seq,
+        bytes: Vec<u8>,
+    },
     /// Take intents on `keys` (database, name) and tell what is known of them.
-    Lock { asker: Asker, part: u16, exclusive: bool, now_ms: u64, keys: Vec<(u8, Vec<u8>)> },
-    Locked { task: Ticket, part: u16, hold: Ticket, keys: Vec<KeyData> },
+    Lock {
+        asker: Asker,
+        part: u16,
+        exclusive: bool,
+        now_ms: u64,
+        keys: Vec<(u8, Vec<u8>)>,
+    },
+    Locked {
+        task: Ticket,
+        part: u16,
+        hold: Ticket,
+        keys: Vec<KeyData>,
+    },
     /// Read the values of all held keys that exist.
-    Load { hold: Ticket },
-    Loaded { task: Ticket, part: u16, keys: Result<Vec<KeyData>, String> },
+    Load {
+        hold: Ticket,
+    },
+    Loaded {
+        task: Ticket,
+        part: u16,
+        keys: Result<Vec<KeyData>, String>,
+    },
     /// Write as one unit and let go of the keys.
-    Commit { hold: Ticket, writes: Vec<KeyWrite> },
-    Committed { task: Ticket, result: Result<(), String> },
+    Commit {
+        hold: Ticket,
+        writes: Vec<KeyWrite>,
+    },
+    Committed {
+        task: Ticket,
+        result: Result<(), String>,
+    },
     /// Visit part of the keyspace of one database.
-    Walk { asker: Asker, walk: Walk },
-    Walked { task: Ticket, result: Result<Walked, String> },
+    Walk {
+        asker: Asker,
+        walk: Walk,
+    },
+    Walked {
+        task: Ticket,
+        result: Result<Walked, String>,
+    },
     /// Ask the receiving core's connections.
-    Ask { asker: Asker, gather: Gather, conn: u64 },
-    Answer { task: Ticket, text: String, count: u64 },
+    Ask {
+        asker: Asker,
+        gather: Gather,
+        conn: u64,
+    },
+    Answer {
+        task: Ticket,
+        text: String,
+        count: u64,
+    },
     /// Stop starting commands, finish those begun, then report.
-    Freeze { asker: Asker },
+    Freeze {
+        asker: Asker,
+    },
     Frozen,
     /// Carry out the change for which all cores were frozen (none if it failed), and go on.
-    Thaw { change: Option<Change>, horizon: Lsn },
+    Thaw {
+        change: Option<Change>,
+        horizon: Lsn,
+    },
     Thawed,
     /// Write everything to the devices.
-    Sync { asker: Asker },
-    Synced { task: Ticket, result: Result<(), String> },
+    Sync {
+        asker: Asker,
+    },
+    Synced {
+        task: Ticket,
+        result: Result<(), String>,
+    },
     /// Ask core 0 for a change of the whole keyspace.
-    Request { asker: Asker, change: Change },
-    Done { task: Ticket, result: Result<(), String> },
+    Request {
+        asker: Asker,
+        change: Change,
+    },
+    Done {
+        task: Ticket,
+        result: Result<(), String>,
+    },
 }
 
 /// A change that happens on all cores at one moment. Databases are logical.
@@ -133,4 +196,3 @@ pub struct Walked {
     pub cursor: u64,
     pub keys: Vec<Vec<u8>>,
 }
-

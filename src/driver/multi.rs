@@ -236,9 +236,8 @@ impl<N: Net, D: Disk> Core<N, D> {
         writes.resize_with(multi.keys.len(), || KeyWrite::Keep);
         for part in &multi.parts {
             let Some(hold) = part.hold else { continue };
-            let take = |&place: &u32| {
-                std::mem::replace(&mut writes[place as usize], KeyWrite::Keep)
-            };
+            let take =
+                |&place: &u32| std::mem::replace(&mut writes[place as usize], KeyWrite::Keep);
             let writes = part.places.iter().map(take).collect();
             multi.pending += 1;
             self.send(part.core, Message::Commit { hold, writes });
@@ -320,8 +319,7 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     fn hold_look(&mut self, hold: &mut Hold) {
         let now_ms = hold.loads.now_ms;
-        hold.loads.values =
-            hold.loads.keys.iter().map(|key| self.look_one(key, now_ms)).collect();
+        hold.loads.values = hold.loads.keys.iter().map(|key| self.look_one(key, now_ms)).collect();
     }
 
     fn with_hold(&mut self, ticket: Ticket, step: impl FnOnce(&mut Self, &mut Hold)) {

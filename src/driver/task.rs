@@ -6,8 +6,8 @@ use crate::disk::Disk;
 use crate::mem::{DmaBuf, Ticket};
 use crate::net::Net;
 use crate::resp::Proto;
-use crate::shard::{ReadError, ReadSpan};
 use crate::shard::index::Entry;
+use crate::shard::{ReadError, ReadSpan};
 
 use super::Core;
 use super::execute::{Attempt, Bytes, DAMAGED, KeyRef, Run, Value, mode_of, resolve, wanted};
@@ -272,7 +272,8 @@ impl<N: Net, D: Disk> Core<N, D> {
             Task::Hold(hold) => &hold.names[place as usize],
             _ => return self.task_put(task, owner),
         };
-        let decoded = self.shard.decode(entry, span, &buf, name).map(|record| record.value.to_vec());
+        let decoded =
+            self.shard.decode(entry, span, &buf, name).map(|record| record.value.to_vec());
         drop(buf);
         let loads = match &mut *owner {
             Task::Command(waiter) => &mut waiter.loads,
@@ -340,14 +341,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         let mut keys = std::mem::take(&mut self.keys);
         let mut places = Vec::new();
         let shard = &self.shard;
-        resolve(
-            command,
-            args,
-            db,
-            |key| shard.hash(key),
-            &mut keys,
-            &mut places,
-        );
+        resolve(command, args, db, |key| shard.hash(key), &mut keys, &mut places);
         let (now_ms, seed) = (self.now.unix_ms, self.next_seed());
         let run = Run { command, args, keys: &keys, places: &places, proto, now_ms, seed };
         let started = self.run_remote(origin, &run);

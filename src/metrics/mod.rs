@@ -172,3 +172,6 @@ fn rss_bytes() -> Option<u64> {
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kib << 10)
 }
+
+#[cfg(test)]
+mod tests;

@@ -129,7 +129,7 @@ pub struct Random(u64);
 
 impl Random {
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         // splitmix64 (Steele, Lea, Flood 2014).
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -140,7 +140,7 @@ impl Random {
 
     /// A number below `end`, which is not 0. The bias is below `end` / 2^64.
     pub fn below(&mut self, end: usize) -> usize {
-        ((u128::from(self.next()) * end as u128) >> 64) as usize
+        ((u128::from(self.next_u64()) * end as u128) >> 64) as usize
     }
 }
 
@@ -176,12 +176,12 @@ impl<'a> View<'a> {
 
     /// Pseudo-random bits: the same sequence again when the command runs again after a fault.
     pub fn random(&mut self) -> u64 {
-        self.random.next()
+        self.random.next_u64()
     }
 
     /// A generator of its own, for draws while a value is borrowed from the view.
     pub fn split_random(&mut self) -> Random {
-        Random(self.random.next())
+        Random(self.random.next_u64())
     }
 
     /// Number of key positions of the command.
