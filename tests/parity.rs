@@ -1,7 +1,7 @@
 //! Replies compared byte for byte with a live reference server: the scripts of `tests/corpus`
 //! in both protocol versions, with values in memory and with values that are on the device only.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 mod support;
 
@@ -9,6 +9,9 @@ use support::client::{Client, Value};
 use support::corpus::{self, Action, Case, Step};
 use support::peer::Peer;
 use support::server::Server;
+
+/// Time for what both servers do in the background.
+const SOON_LIMIT: Duration = Duration::from_secs(15);
 
 /// When values are moved out of memory.
 #[derive(Clone, Copy, PartialEq)]
@@ -78,6 +81,7 @@ impl Connections {
                 let ours = ours.map_err(|error| format!("  ours    {error}"))?;
                 if compare.same(&ours, &theirs) { Ok(()) } else { Err(show(&ours, &theirs)) }
             }
+            Action::Soon(args) => self.soon(args),
             Action::Scan(args) => {
                 let ours = corpus::scan_all(&mut self.ours, args);
                 let theirs = corpus::scan_all(&mut self.peer, args);
@@ -100,6 +104,22 @@ impl Connections {
                 Ok(())
             }
             Action::Cold => unreachable!("handled by the pair"),
+        }
+    }
+}
+
+impl Connections {
+    fn soon(&mut self, args: &[Vec<u8>]) -> Result<(), String> {
+        let start = Instant::now();
+        loop {
+            let (ours, theirs) = (self.ours.call(args), self.peer.call(args));
+            if ours == theirs {
+                return Ok(());
+            }
+            if start.elapsed() > SOON_LIMIT {
+                return Err(show(&ours, &theirs));
+            }
+            std::thread::sleep(Duration::from_millis(20));
         }
     }
 }

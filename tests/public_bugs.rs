@@ -458,7 +458,7 @@ fn auth_and_config_texts() {
 
 #[test]
 fn password() {
-    let server = Launch::new("bugs-password").flag("--requirepass").flag("secret").start();
+    let server = Launch::new("bugs-password").password("secret").start();
     let mut client = server.client();
     error(&client.run("GET k"), "NOAUTH Authentication required.");
     let wrong = "WRONGPASS invalid username-password pair or user is disabled.";

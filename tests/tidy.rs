@@ -11,16 +11,17 @@ const LONG_FUNCTIONS: &[(&str, &str)] = &[];
 
 /// Module -> modules of this crate that it may import. A module may always import itself.
 const IMPORTS: &[(&str, &[&str])] = &[
-    ("main", &["config", "server"]),
+    ("main", &["config", "logging", "server"]),
     (
         "server",
         &[
-            "reactor", "net", "disk", "command", "config", "shard", "mesh", "mem", "clock",
-            "limits", "stats", "resp",
+            "reactor", "driver", "net", "disk", "ring", "command", "config", "shard", "mesh",
+            "mem", "clock", "limits", "stats", "resp", "metrics",
         ],
     ),
+    ("reactor", &["driver", "net", "disk", "ring", "clock", "limits", "stats"]),
     (
-        "reactor",
+        "driver",
         &[
             "net", "disk", "command", "config", "shard", "mesh", "mem", "clock", "limits", "stats",
             "resp",
@@ -28,12 +29,15 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ),
     ("command", &["resp", "shard::view", "config", "limits", "clock", "stats"]),
     ("shard", &["mem", "limits", "clock", "disk", "stats"]),
-    ("net", &["mem", "limits", "clock", "disk::ring"]),
-    ("disk", &["mem", "limits", "clock"]),
+    ("net", &["mem", "limits", "clock", "ring"]),
+    ("disk", &["mem", "limits", "clock", "ring"]),
+    ("ring", &["mem", "limits"]),
     ("mesh", &["limits", "mem"]),
     ("mem", &["limits"]),
     ("resp", &[]),
     ("config", &["limits"]),
+    ("logging", &["config"]),
+    ("metrics", &["command", "config", "clock", "limits", "stats"]),
     ("stats", &["limits"]),
     ("clock", &[]),
     ("limits", &[]),
@@ -41,10 +45,11 @@ const IMPORTS: &[(&str, &[&str])] = &[
 ];
 
 /// Where `unsafe` may be: paths under `src`.
-const UNSAFE_PLACES: &[&str] = &["mem/", "disk/", "net/", "mesh.rs"];
+const UNSAFE_PLACES: &[&str] = &["mem/", "disk/", "net/", "mesh.rs", "ring.rs"];
 
 /// Where time, sleep and the environment may be read; elsewhere they are arguments.
-const CLOCK_PLACES: &[&str] = &["clock.rs", "server.rs", "server/", "main.rs", "config/"];
+const CLOCK_PLACES: &[&str] =
+    &["clock.rs", "server.rs", "server/", "main.rs", "config/", "metrics/"];
 const CLOCK_WORDS: &[&str] =
     &["Instant::now(", "SystemTime::now(", "thread::sleep(", "env::var(", "env::var_os("];
 
@@ -271,7 +276,8 @@ fn long_functions(source: &Source) -> Vec<String> {
         let text = line.trim_start();
         let words: Vec<&str> = text.split([' ', '(', '<']).collect();
         let Some(place) = words.iter().position(|word| *word == "fn") else { continue };
-        if text.starts_with("//") || place > 4 || text.ends_with(';') {
+        // A type such as `fn(&mut Config)` has no name behind the word.
+        if text.starts_with("//") || !text.contains("fn ") || text.ends_with(';') {
             continue;
         }
         let indent = line.len() - text.len();
@@ -294,7 +300,7 @@ fn modules_have_docs_and_no_glob_imports_or_marks() {
     for folder in ["src", "tests", "bench/src"] {
         for source in read_under(folder) {
             let name = format!("{folder}/{}", source.path);
-            if !source.text.starts_with("//!") {
+            if !source.text.starts_with("//!") && !source.is_test() {
                 faults.push(format!("{name}: no doc comment of the module at the top"));
             }
             for (index, line) in source.text.lines().enumerate() {

@@ -11,6 +11,7 @@
 //! @shape TIME                      same types and lengths, deeply; the content is free
 //! @type CLIENT ID                  same type of reply, no more
 //! @ignore HELLO                    not compared
+//! @soon DBSIZE                     equal within seconds: work in the background
 //! @scan SCAN MATCH a*              the whole iteration, as a set of elements
 //! @scan HSCAN h COUNT 3            as pairs
 //! @raw "PING\r\n"                  raw bytes that cause one reply
@@ -43,6 +44,7 @@ pub struct Step {
 #[derive(Clone, Debug)]
 pub enum Action {
     Call { compare: Compare, command: String },
+    Soon(Vec<Vec<u8>>),
     Scan(Vec<Vec<u8>>),
     Raw(Vec<u8>),
     Closed(Vec<u8>),
@@ -111,6 +113,7 @@ fn action(line: &str) -> Action {
             let compare = Compare::Near(by.parse().expect("a number after @near"));
             Action::Call { compare, command: command.to_string() }
         }
+        "soon" => Action::Soon(words::split(rest)),
         "scan" => Action::Scan(words::split(rest)),
         "raw" => Action::Raw(words::split(rest).concat()),
         "closed" => Action::Closed(words::split(rest).concat()),

@@ -40,17 +40,23 @@ pub struct Launch {
     /// None: the data file exists already.
     data_size: Option<&'static str>,
     flags: Vec<String>,
+    password: Option<&'static str>,
 }
 
 impl Launch {
     pub fn new(name: &str) -> Launch {
         let dir = TestDir::new(name);
-        Launch { dir, threads: 2, data_size: Some("256mb"), flags: Vec::new() }
+        Launch { dir, threads: 2, data_size: Some("256mb"), flags: Vec::new(), password: None }
     }
 
     pub fn threads(mut self, threads: usize) -> Launch {
         self.threads = threads;
         self
+    }
+
+    pub fn password(mut self, password: &'static str) -> Launch {
+        self.password = Some(password);
+        self.flag("--requirepass").flag(password)
     }
 
     pub fn data_size(mut self, size: &'static str) -> Launch {
@@ -158,9 +164,14 @@ impl Server {
     }
 
     fn answers(&self) -> bool {
-        let reply = Client::connect(self.port).and_then(|mut client| client.try_call(&["PING"]));
-        // NOAUTH is an answer as well.
-        reply.is_ok_and(|reply| !reply.bytes().starts_with(b"LOADING"))
+        let ping = || {
+            let mut client = Client::connect(self.port)?;
+            if let Some(password) = self.launch.password {
+                client.try_call(&["AUTH", password])?;
+            }
+            client.try_call(&["PING"])
+        };
+        ping().is_ok_and(|reply| !reply.is_error())
     }
 
     #[track_caller]
