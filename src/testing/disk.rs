@@ -159,6 +159,11 @@ impl SimDisk {
         SimPort { state: Rc::clone(&self.state), geometry, number: state.ports - 1 }
     }
 
+    /// Random bits of this machine.
+    pub fn draw(&self) -> u64 {
+        self.state.borrow_mut().random.next()
+    }
+
     /// Requests that a port may have in flight.
     pub fn set_depth(&self, depth: usize) {
         self.state.borrow_mut().depth = depth;
@@ -203,12 +208,34 @@ impl SimDisk {
         self.state.borrow().devices.iter().map(|device| device.visible.clone()).collect()
     }
 
+    /// The same contents on devices with larger sectors.
+    pub fn with_sector_size(&self, sector_size: u32) -> SimDisk {
+        let state = self.state.borrow();
+        let geometry = |device: &Device| Geometry { sector_size, ..device.geometry.clone() };
+        let geometry: Vec<Geometry> = state.devices.iter().map(geometry).collect();
+        let contents = |device: &Device| {
+            let mut media = Media::default();
+            let (old, new) = (device.geometry.sector_size as usize, sector_size as usize);
+            for &sector in device.visible.sectors.keys() {
+                let start = sector * old as u64 / new as u64 * new as u64;
+                let mut bytes = vec![0; new];
+                read(device, start, &mut bytes);
+                media.write(start / new as u64, &bytes);
+            }
+            media
+        };
+        SimDisk::with_media(&geometry, state.devices.iter().map(contents).collect(), 1)
+    }
+
     /// Bytes of a device as a read would return them.
     pub fn peek(&self, device: usize, offset: u64, len: usize) -> Vec<u8> {
         let state = self.state.borrow();
-        let mut out = vec![0; len];
-        read(&state.devices[device], offset, &mut out);
-        out
+        let device = &state.devices[device];
+        let size = u64::from(device.geometry.sector_size);
+        let (start, end) = (offset / size * size, (offset + len as u64).next_multiple_of(size));
+        let mut out = vec![0; (end - start) as usize];
+        read(device, start, &mut out);
+        out[(offset - start) as usize..][..len].to_vec()
     }
 
     /// Overwrites bytes inside one sector, behind the back of everybody.

@@ -67,7 +67,7 @@ impl Rig {
     pub fn start(disk: &SimDisk, options: RigOptions) -> Result<Rig, StartError> {
         let pool = BufPool::new(32 << 20, 0).expect("memory for the test");
         let mut port = disk.port();
-        let mut random = SimRandom::new(99);
+        let mut random = SimRandom::new(disk.draw());
         let open_options = OpenOptions { cores: options.cores, salvage: options.salvage };
         let opened = open(&mut port, &pool, open_options, &mut |bytes| random.fill(bytes));
         let opened = opened.map_err(StartError::Open)?;
