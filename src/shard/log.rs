@@ -294,6 +294,8 @@ pub struct Log {
     /// Everything up to here is to be written, or made durable, without waiting for its age.
     write_wanted: Lsn,
     sync_wanted: Lsn,
+    /// The lowest LSN that somebody waits for to be durable, when it is not yet promised.
+    sync_first: Lsn,
     ages: Ages,
     unsynced_since_ns: Option<u64>,
     writes: VecDeque<WriteMark>,
@@ -327,6 +329,7 @@ impl Log {
             synced: start,
             write_wanted: start,
             sync_wanted: start,
+            sync_first: start,
             ages: Ages { marks: VecDeque::new(), max_ns: options.flush_max_ns },
             unsynced_since_ns: None,
             writes: VecDeque::new(),
@@ -365,9 +368,9 @@ impl Log {
         }
         if let Some(slot) = self.open {
             let open = &self.bufs[slot];
-            let allowed = need.privileged || !open.reserved || !segments.is_full();
-            if allowed && open.has_room(need, self.sector_size) {
-                return Ok(());
+            if open.has_room(need, self.sector_size) {
+                let allowed = need.privileged || !open.reserved || !segments.is_full();
+                return if allowed { Ok(()) } else { Err(AppendError::Full) };
             }
         }
         self.roll(segments, need)
@@ -561,7 +564,21 @@ impl Log {
 
     pub fn request_sync(&mut self) {
         self.write_wanted = self.appended;
-        self.sync_wanted = self.appended;
+        self.want_sync(self.appended);
+    }
+
+    fn want_sync(&mut self, lsn: Lsn) {
+        let promised = self.promised();
+        if lsn > promised {
+            let waiting = self.sync_first > promised;
+            self.sync_first = if waiting { self.sync_first.min(lsn) } else { lsn };
+            self.sync_wanted = self.sync_wanted.max(lsn);
+        }
+    }
+
+    /// Durable when the round in flight, if any, is over.
+    fn promised(&self) -> Lsn {
+        if self.flusher.in_flight > 0 { self.flusher.covers } else { self.synced() }
     }
 
     /// Nothing is appended that is not durable, and nothing is under way.
@@ -627,7 +644,7 @@ impl Log {
         }
         let since = *self.unsynced_since_ns.get_or_insert(now.mono_ns);
         if wanted || now.mono_ns.saturating_sub(since) >= SYNC_AGE_NS {
-            self.sync_wanted = self.sync_wanted.max(self.written);
+            self.want_sync(self.written);
         }
     }
 
@@ -737,7 +754,7 @@ impl Log {
         if draining.submitted < draining.end || self.written < last {
             return false;
         }
-        self.sync_wanted = self.sync_wanted.max(last);
+        self.want_sync(last);
         self.synced() >= last
     }
 
@@ -763,7 +780,7 @@ impl Log {
 
     /// Starts a round of flushes when somebody waits for one that would reach far enough.
     fn flush(&mut self, disk: &mut impl Disk) {
-        if self.sync_wanted > self.synced && self.written >= self.sync_wanted {
+        if self.sync_wanted > self.promised() && self.written >= self.sync_first {
             self.flusher.next_round();
         }
         if !self.flusher.is_due() {
@@ -771,6 +788,7 @@ impl Log {
         }
         self.flusher.started += 1;
         self.flusher.covers = self.written;
+        self.sync_first = self.sync_wanted;
         let mut dirty = std::mem::take(&mut self.flusher.dirty);
         while dirty != 0 {
             let device = dirty.trailing_zeros() as u16;

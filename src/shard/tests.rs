@@ -1,6 +1,8 @@
 //! The engine over simulated devices.
 
+use crate::disk::Geometry;
 use crate::limits::SEGMENT_SIZE_BYTES;
+use crate::mem::BufPool;
 use crate::shard::log::RECORD_SIZE_MAX;
 use crate::shard::set::SetChange;
 use crate::shard::view::Kind;
@@ -163,7 +165,7 @@ impl Bench {
         let geometry = self.rig.disk_geometry();
         let media = self.rig.disk.power_cut(cut, &mut self.random);
         let disk = SimDisk::with_media(&geometry, media, self.random.next());
-        let mut after = start(&disk, options);
+        let mut after = start_in(&disk, options, &self.rig.pool);
         let found = after.contents();
         let cores = self.rig.shards.len() as u32;
         let hash = |key: &[u8]| self.rig.shards[0].hash(key);
@@ -172,7 +174,8 @@ impl Bench {
         if self.random.below(4) == 0 {
             let media = disk.power_cut(Cut::Nothing, &mut self.random);
             let disk = SimDisk::with_media(&geometry, media, self.random.next());
-            let mut again = start(&disk, RigOptions { cores: 1, ..options });
+            let options = RigOptions { cores: 1, ..options };
+            let mut again = start_in(&disk, options, &self.rig.pool);
             assert_eq!(again.contents().len(), found.len(), "a second recovery");
             assert!(again.contents() == found, "a second recovery finds other values");
         }
@@ -195,7 +198,12 @@ impl Rig {
 }
 
 fn start(disk: &SimDisk, options: RigOptions) -> Rig {
-    match Rig::start(disk, options) {
+    let pool = BufPool::new(32 << 20, 0).unwrap();
+    start_in(disk, options, &pool)
+}
+
+fn start_in(disk: &SimDisk, options: RigOptions, pool: &BufPool) -> Rig {
+    match Rig::start_in(disk, options, pool) {
         Ok(rig) => rig,
         Err(StartError::Open(error)) => panic!("{error}"),
         Err(StartError::Damage(damage)) => panic!("{damage}"),
@@ -207,22 +215,15 @@ fn options(cores: u16) -> RigOptions {
 }
 
 /// Random writes with a power cut after every write and flush that is submitted or completed.
-fn crash_everywhere(
-    segments: &[u64],
-    sector_size: u32,
-    volatile_cache: bool,
-    cores: u16,
-    steps: usize,
-    seed: u64,
-) {
-    let geometry = geometry(segments, sector_size, volatile_cache);
-    let disk = SimDisk::new(&geometry, seed);
+fn crash_everywhere(geometry: &[Geometry], cores: u16, large: usize, steps: usize, seed: u64) {
+    let disk = SimDisk::new(geometry, seed);
+    let volatile_cache = geometry[0].volatile_cache;
     let mut bench = Bench::new(&disk, options(cores), seed);
     let mut events = disk.events();
     let mut images = 0;
     for _ in 0..steps {
         for _ in 0..bench.random.below(6) {
-            bench.step(40, 600_000);
+            bench.step(40, large);
         }
         if bench.random.below(5) == 0 {
             let core = bench.random.below(cores.into());
@@ -248,17 +249,23 @@ fn crash_everywhere(
 
 #[test]
 fn what_was_written_is_there_after_any_power_cut() {
-    crash_everywhere(&[24], 512, false, 1, 50, 1);
+    crash_everywhere(&geometry(&[24], 512, false), 1, 600_000, 40, 1);
 }
 
 #[test]
 fn what_was_synced_is_there_after_any_power_cut_with_a_volatile_cache() {
-    crash_everywhere(&[24], 4096, true, 1, 50, 2);
+    crash_everywhere(&geometry(&[24], 4096, true), 1, 600_000, 40, 2);
 }
 
 #[test]
 fn two_devices_and_two_cores_survive_any_power_cut() {
-    crash_everywhere(&[14, 18], 4096, true, 2, 50, 3);
+    crash_everywhere(&geometry(&[14, 18], 4096, true), 2, 600_000, 40, 3);
+}
+
+#[test]
+fn a_log_over_many_segments_breaks_off_at_one_place() {
+    crash_everywhere(&geometry(&[40], 4096, false), 1, 6_000_000, 30, 24);
+    crash_everywhere(&geometry(&[40], 4096, true), 1, 6_000_000, 30, 25);
 }
 
 /// Fills some segments and overwrites and deletes in them, then looks after cuts at the end.
