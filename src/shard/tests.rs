@@ -7,7 +7,7 @@ use crate::shard::log::RECORD_SIZE_MAX;
 use crate::shard::set::SetChange;
 use crate::shard::view::Kind;
 use crate::shard::{AppendError, Lsn, ReadError, Shard, UnitOp, UnitWrite};
-use crate::testing::disk::{Cut, SimDisk, SimRandom};
+use crate::testing::disk::{Cut, Media, SimDisk, SimRandom};
 use crate::testing::rig::{Contents, Rig, RigOptions, StartError, geometry};
 
 /// What one append did, on the core of its keys.
@@ -192,7 +192,7 @@ impl Bench {
 }
 
 impl Rig {
-    fn disk_geometry(&self) -> Vec<crate::disk::Geometry> {
+    fn disk_geometry(&self) -> Vec<Geometry> {
         crate::disk::Disk::geometry(&self.ports[0]).to_vec()
     }
 }
@@ -627,7 +627,7 @@ fn exchanged_databases_stay_exchanged() {
 }
 
 /// A set with one sealed and one unsealed segment, on a device that is not running.
-fn two_segments() -> (Vec<crate::disk::Geometry>, Vec<crate::testing::disk::Media>, Contents) {
+fn two_segments() -> (Vec<Geometry>, Vec<Media>, Contents) {
     let geometry = geometry(&[12], 512, false);
     let disk = SimDisk::new(&geometry, 18);
     let mut bench = Bench::new(&disk, options(1), 18);
@@ -647,7 +647,7 @@ fn two_segments() -> (Vec<crate::disk::Geometry>, Vec<crate::testing::disk::Medi
 
 /// What a start says when bytes of the first device are other than they were.
 fn start_damaged(
-    (geometry, media, _): &(Vec<crate::disk::Geometry>, Vec<crate::testing::disk::Media>, Contents),
+    (geometry, media, _): &(Vec<Geometry>, Vec<Media>, Contents),
     offset: u64,
     salvage: bool,
 ) -> Result<Rig, StartError> {
@@ -797,4 +797,61 @@ fn a_set_formatted_for_small_sectors_is_refused_on_large_ones() {
         text.starts_with("sim0 has sectors of 4096 bytes, but the set was formatted"),
         "{text}"
     );
+}
+
+/// One record of every form, in a sealed and in an unsealed segment. The result is the same in
+/// every run.
+fn golden_set() -> (Rig, Contents) {
+    let disk = SimDisk::new(&geometry(&[10], 512, false), 25);
+    let mut bench = Bench::new(&disk, options(1), 25);
+    bench.put(b"short", b"value", None).unwrap();
+    bench.put(b"expiring", b"value", Some(4_102_444_800_000)).unwrap();
+    bench.put(b"", b"", None).unwrap();
+    bench.put(&[0; 5000], b"long key", None).unwrap();
+    bench.put(b"large value", &[0; 70_000], Some(4_102_444_800_000)).unwrap();
+    bench.rig.shards[0].request_sync();
+    bench.rig.settle();
+    bench.delete(b"short").unwrap();
+    let unit: Vec<Vec<u8>> = (0..3).map(|i| format!("unit{i}").into_bytes()).collect();
+    bench.put(b"unit1", b"to be deleted", None).unwrap();
+    bench.unit(&unit, b"of one command").unwrap();
+    let hash = bench.rig.home(b"stream").1;
+    bench.rig.shards[0].put(15, &hash, b"stream", Kind::Stream, b"entries", None).unwrap();
+    bench.rig.shards[0].seal_for_shutdown();
+    bench.rig.settle();
+    bench.put(b"unsealed", b"value", None).unwrap();
+    bench.delete(b"expiring").unwrap();
+    bench.rig.shards[0].request_sync();
+    bench.rig.settle();
+    let contents = bench.rig.contents();
+    (bench.rig, contents)
+}
+
+/// The image in the repository is read, and what this program writes is still the same. After a
+/// wanted change of the format (a new version, a new image): `LAVIK_WRITE_GOLDEN=1 cargo test`.
+#[test]
+fn the_format_is_that_of_the_golden_image() {
+    let (rig, contents) = golden_set();
+    let text = rig.disk.media()[0].to_text();
+    if std::env::var_os("LAVIK_WRITE_GOLDEN").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-1.hex"), &text)
+            .unwrap();
+    }
+    let golden = include_str!("../../tests/golden/format-1.hex");
+    assert!(text == golden, "the format has changed");
+    let media = Media::from_text(golden, 512).expect("an image");
+    let mut from_image =
+        start(&SimDisk::with_media(&rig.disk_geometry(), vec![media], 1), options(2));
+    assert!(from_image.contents() == contents);
+    let keys: Vec<(u8, &[u8])> = contents.keys().map(|(db, key)| (*db, &key[..])).collect();
+    let expected: [(u8, &[u8]); 7] = [
+        (0, b""),
+        (0, &[0; 5000]),
+        (0, b"large value"),
+        (0, b"unit0"),
+        (0, b"unit2"),
+        (0, b"unsealed"),
+        (15, b"stream"),
+    ];
+    assert_eq!(keys, expected);
 }

@@ -43,6 +43,40 @@ pub struct Media {
 }
 
 impl Media {
+    /// The lines of 16 bytes that are not zero, as text: offset and contents in hexadecimal.
+    pub fn to_text(&self) -> String {
+        let mut numbers: Vec<u64> = self.sectors.keys().copied().collect();
+        numbers.sort_unstable();
+        let mut text = String::new();
+        for number in numbers {
+            let sector = &self.sectors[&number];
+            for (i, line) in sector.chunks(16).enumerate() {
+                if line.iter().any(|&byte| byte != 0) {
+                    let offset = number * sector.len() as u64 + 16 * i as u64;
+                    let bytes = line.iter().map(|byte| format!("{byte:02x}"));
+                    text += &format!("{offset:x} {}\n", bytes.collect::<String>());
+                }
+            }
+        }
+        text
+    }
+
+    /// The opposite of [`Media::to_text`]; None when the text is not of that form.
+    pub fn from_text(text: &str, sector_size: usize) -> Option<Media> {
+        let mut sectors: HashMap<u64, Vec<u8>> = HashMap::new();
+        for line in text.lines() {
+            let (offset, bytes) = line.split_once(' ')?;
+            let offset = u64::from_str_radix(offset, 16).ok()?;
+            let (number, at) = (offset / sector_size as u64, offset as usize % sector_size);
+            let sector = sectors.entry(number).or_insert_with(|| vec![0; sector_size]);
+            for (i, byte) in sector.get_mut(at..at + 16)?.iter_mut().enumerate() {
+                *byte = u8::from_str_radix(bytes.get(2 * i..2 * i + 2)?, 16).ok()?;
+            }
+        }
+        let sectors = sectors.into_iter().map(|(number, bytes)| (number, bytes.into()));
+        Some(Media { sectors: sectors.collect() })
+    }
+
     fn write(&mut self, sector: u64, bytes: &[u8]) {
         self.sectors.insert(sector, bytes.into());
     }
