@@ -307,6 +307,21 @@ mod tests {
     }
 
     #[test]
+    fn any_bytes_can_be_read_as_entries() {
+        let mut random = crate::testing::disk::SimRandom::new(1);
+        let mut entries = 0;
+        for _ in 0..2000 {
+            let mut bytes = vec![0; random.below(100)];
+            random.fill(&mut bytes);
+            for (_, entry) in Entries::new(&bytes, 32) {
+                entries += 1;
+                assert!(entry.value_len().is_none_or(|len| len <= super::SEGMENT_SIZE));
+            }
+        }
+        assert!(entries > 500, "{entries}");
+    }
+
+    #[test]
     fn no_flipped_bit_of_a_trailer_is_accepted() {
         let trailer = Trailer {
             epoch: Epoch(1 << 40 | 5),

@@ -94,9 +94,14 @@ impl Index {
     }
 
     pub fn get(&self, hash: &KeyHash) -> Option<Found> {
-        let (home, at) = self.find(hash).ok()?;
+        if self.is_empty() {
+            return None;
+        }
+        let home = self.home(hash.tag as u32);
         let partition = self.partitions.get(home.partition as usize);
-        Some(self.found(partition, self.slots.items(partition.slots), at))
+        let slots = self.slots.items(partition.slots);
+        let at = search(slots, hash, home.mask).ok()?;
+        Some(self.found(partition, slots, at))
     }
 
     /// Sets the entry and the expiry of a key. Returns what they were.
@@ -277,22 +282,16 @@ impl Index {
     }
 
     /// Where the key is, or where it would be inserted.
-    #[inline]
     fn find(&self, hash: &KeyHash) -> Result<(Home, usize), (Home, usize)> {
         let home = self.home(hash.tag as u32);
         if self.is_empty() {
             return Err((home, 0));
         }
         let slots = self.slots.items(self.partitions.get(home.partition as usize).slots);
-        let order = (hash.tag >> 32) as u32;
-        let mut at = lower_bound(slots, order);
-        while at < slots.len() && slots[at].order() == order {
-            if slots[at].is(hash, home.mask) {
-                return Ok((home, at));
-            }
-            at += 1;
+        match search(slots, hash, home.mask) {
+            Ok(at) => Ok((home, at)),
+            Err(at) => Err((home, at)),
         }
-        Err((home, at))
     }
 
     #[inline]
@@ -435,6 +434,20 @@ impl Index {
             Key { slot, expiry: expiry.copied().unwrap_or_default() }
         })
     }
+}
+
+/// Place of the key among the slots of its partition, or the place to insert it.
+#[inline]
+fn search(slots: &[Slot], hash: &KeyHash, mask: u32) -> Result<usize, usize> {
+    let order = (hash.tag >> 32) as u32;
+    let mut at = lower_bound(slots, order);
+    while let Some(slot) = slots.get(at).filter(|slot| slot.order() == order) {
+        if slot.is(hash, mask) {
+            return Ok(at);
+        }
+        at += 1;
+    }
+    Err(at)
 }
 
 /// Place of the expiry of the slot at `at`, or the place to insert it.

@@ -7,8 +7,13 @@
 
 use std::mem;
 
-/// Items of a chunk. A run that needs more has a chunk of its own.
+/// Most items of a chunk. A run that needs more has a chunk of its own.
 const CHUNK_LEN: usize = 1024;
+
+/// So many chunks are smaller: about twenty capacities are in use, each with a last chunk that is
+/// half empty, and a small arena feels it.
+const SMALL_CHUNKS: usize = 256;
+const SMALL_CHUNK_LEN: usize = CHUNK_LEN / 2;
 
 /// Chunks that the 32 bits of [`Run::first`] can name.
 const CHUNKS_MAX: u32 = (1u64 << 32).div_euclid(CHUNK_LEN as u64) as u32;
@@ -60,7 +65,9 @@ impl Moved {
 
 #[derive(Debug, Default)]
 struct Chunk<T> {
-    items: Box<[T]>,
+    /// The runs, side by side. Grows by a run at a time within its allocation, so that memory is
+    /// touched when it is needed, not before.
+    items: Vec<T>,
     /// Owner of each run.
     owners: Vec<u32>,
     /// Of each run.
@@ -71,7 +78,7 @@ struct Chunk<T> {
 
 impl<T> Chunk<T> {
     fn size_bytes(&self) -> usize {
-        self.items.len() * size_of::<T>() + self.owners.capacity() * size_of::<u32>()
+        self.items.capacity() * size_of::<T>() + self.owners.capacity() * size_of::<u32>()
     }
 }
 
@@ -80,8 +87,6 @@ pub struct Arena<T> {
     chunks: Pages<Chunk<T>>,
     /// Numbers of chunks without memory.
     vacant: Vec<u32>,
-    /// Memory of the last chunk given back, for the next one.
-    spare: Option<Box<[T]>>,
     /// By capacity: the last chunk.
     last: Vec<u32>,
     chunks_bytes: usize,
@@ -89,13 +94,7 @@ pub struct Arena<T> {
 
 impl<T> Default for Arena<T> {
     fn default() -> Arena<T> {
-        Arena {
-            chunks: Pages::default(),
-            vacant: Vec::new(),
-            spare: None,
-            last: Vec::new(),
-            chunks_bytes: 0,
-        }
+        Arena { chunks: Pages::default(), vacant: Vec::new(), last: Vec::new(), chunks_bytes: 0 }
     }
 }
 
@@ -164,15 +163,16 @@ impl<T: Copy + Default> Arena<T> {
         let last_chunk = self.last[run.capacity as usize];
         let chunk = self.chunks.get_mut(last_chunk as usize);
         let owner = chunk.owners.pop()?;
-        let offset = chunk.owners.len() * run.capacity as usize;
+        let offset = chunk.items.len() - run.capacity as usize;
         let last = Run { first: last_chunk * CHUNK_LEN as u32 + offset as u32, ..run };
         if last.first != run.first {
             self.copy(last, run, run.capacity as usize);
             let place = run.offset() / run.capacity as usize;
             self.chunks.get_mut(run.chunk()).owners[place] = owner;
         }
+        self.chunks.get_mut(last_chunk as usize).items.truncate(offset);
         if offset == 0 {
-            self.retire(run.capacity, last_chunk);
+            self.retire(last_chunk);
         }
         (last.first != run.first).then_some(Moved { owner, first: run.first })
     }
@@ -212,7 +212,8 @@ impl<T: Copy + Default> Arena<T> {
         }
         let number = self.roomy_chunk(capacity);
         let chunk = self.chunks.get_mut(number as usize);
-        let offset = chunk.owners.len() * capacity;
+        let offset = chunk.items.len();
+        chunk.items.resize(offset + capacity, T::default());
         chunk.owners.push(owner);
         let first = number * CHUNK_LEN as u32 + offset as u32;
         Run { first, len: 0, capacity: capacity as u16 }
@@ -225,8 +226,8 @@ impl<T: Copy + Default> Arena<T> {
         }
         let before = self.last[capacity];
         if before != NO_CHUNK {
-            let chunk = self.chunks.get(before as usize);
-            if (chunk.owners.len() + 1) * capacity <= chunk.items.len() {
+            let items = &self.chunks.get(before as usize).items;
+            if items.len() + capacity <= items.capacity() {
                 return before;
             }
         }
@@ -235,33 +236,30 @@ impl<T: Copy + Default> Arena<T> {
             self.chunks.len() as u32 - 1
         });
         assert!(number < CHUNKS_MAX, "index of 2^32 slots is full");
-        *self.chunks.get_mut(number as usize) = self.new_chunk(capacity, before);
+        let chunk = self.new_chunk(capacity, before);
+        self.chunks_bytes += chunk.size_bytes();
+        *self.chunks.get_mut(number as usize) = chunk;
         self.last[capacity] = number;
         number
     }
 
-    fn new_chunk(&mut self, capacity: usize, before: u32) -> Chunk<T> {
-        let len = CHUNK_LEN.max(capacity);
-        let spare = self.spare.take_if(|spare| spare.len() == len);
-        let items = spare.unwrap_or_else(|| {
-            self.chunks_bytes += len * size_of::<T>();
-            vec![T::default(); len].into_boxed_slice()
-        });
-        let owners = Vec::with_capacity(len / capacity);
-        self.chunks_bytes += owners.capacity() * size_of::<u32>();
-        Chunk { items, owners, capacity: capacity as u16, before }
+    fn new_chunk(&self, capacity: usize, before: u32) -> Chunk<T> {
+        let in_use = self.chunks.len() - self.vacant.len();
+        let len = if in_use <= SMALL_CHUNKS { SMALL_CHUNK_LEN } else { CHUNK_LEN };
+        let runs = (len / capacity).max(1);
+        Chunk {
+            items: Vec::with_capacity(runs * capacity),
+            owners: Vec::with_capacity(runs),
+            capacity: capacity as u16,
+            before,
+        }
     }
 
-    fn retire(&mut self, capacity: u16, number: u32) {
+    fn retire(&mut self, number: u32) {
         let chunk = mem::take(self.chunks.get_mut(number as usize));
-        debug_assert_eq!(chunk.capacity, capacity);
-        self.last[capacity as usize] = chunk.before;
-        self.vacant.push(number);
+        self.last[chunk.capacity as usize] = chunk.before;
         self.chunks_bytes -= chunk.size_bytes();
-        if self.spare.is_none() && chunk.items.len() == CHUNK_LEN {
-            self.chunks_bytes += CHUNK_LEN * size_of::<T>();
-            self.spare = Some(chunk.items);
-        }
+        self.vacant.push(number);
     }
 
     /// All memory that is held, in bytes.

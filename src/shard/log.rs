@@ -55,7 +55,7 @@ impl std::fmt::Display for AppendError {
 /// How the log behaves; the values of `--flush-*`.
 #[derive(Clone, Copy, Debug)]
 pub struct LogOptions {
-    /// Age of the oldest unwritten record at which it is written anyway.
+    /// Age of the oldest unwritten record at which it is written whatever its size.
     pub flush_max_ns: u64,
     /// Device write under load, in bytes.
     pub flush_size_bytes: usize,
@@ -172,6 +172,40 @@ struct WriteMark {
     done: bool,
 }
 
+/// When the records that are not yet written were appended, to a sixteenth of the largest age.
+#[derive(Debug)]
+struct Ages {
+    /// Records above the LSN were appended after the time.
+    marks: VecDeque<(Lsn, u64)>,
+    max_ns: u64,
+}
+
+impl Ages {
+    /// Takes note of how far the log is. True when its oldest unwritten record is due.
+    fn note(&mut self, appended: Lsn, handed: Lsn, now_ns: u64) -> bool {
+        if appended == handed {
+            self.marks.clear();
+            return false;
+        }
+        while self.marks.get(1).is_some_and(|&(lsn, _)| lsn <= handed) {
+            self.marks.pop_front();
+        }
+        match self.marks.back() {
+            None => self.marks.push_back((handed, now_ns)),
+            Some(&(lsn, since_ns)) => {
+                if lsn < appended && now_ns.saturating_sub(since_ns) >= self.max_ns / 16 {
+                    self.marks.push_back((appended, now_ns));
+                }
+            }
+        }
+        self.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= now_ns)
+    }
+
+    fn deadline_ns(&self) -> Option<u64> {
+        self.marks.front().map(|&(_, since_ns)| since_ns + self.max_ns)
+    }
+}
+
 /// Flushes of all devices with completed writes, in rounds: one at a time, shared by all who wait.
 #[derive(Debug, Default)]
 struct Flusher {
@@ -260,7 +294,9 @@ pub struct Log {
     /// Everything up to here is to be written, or made durable, without waiting for its age.
     write_wanted: Lsn,
     sync_wanted: Lsn,
-    dirty_since_ns: Option<u64>,
+    /// The lowest LSN that somebody waits for to be durable, when it is not yet promised.
+    sync_first: Lsn,
+    ages: Ages,
     unsynced_since_ns: Option<u64>,
     writes: VecDeque<WriteMark>,
     /// Number of the first of `writes`.
@@ -293,7 +329,8 @@ impl Log {
             synced: start,
             write_wanted: start,
             sync_wanted: start,
-            dirty_since_ns: None,
+            sync_first: start,
+            ages: Ages { marks: VecDeque::new(), max_ns: options.flush_max_ns },
             unsynced_since_ns: None,
             writes: VecDeque::new(),
             writes_first: 0,
@@ -336,9 +373,9 @@ impl Log {
         }
         if let Some(slot) = self.open {
             let open = &self.bufs[slot];
-            let allowed = need.privileged || !open.reserved || !segments.is_full();
-            if allowed && open.has_room(need, self.sector_size) {
-                return Ok(());
+            if open.has_room(need, self.sector_size) {
+                let allowed = need.privileged || !open.reserved || !segments.is_full();
+                return if allowed { Ok(()) } else { Err(AppendError::Full) };
             }
         }
         self.roll(segments, need)
@@ -532,7 +569,21 @@ impl Log {
 
     pub fn request_sync(&mut self) {
         self.write_wanted = self.appended;
-        self.sync_wanted = self.appended;
+        self.want_sync(self.appended);
+    }
+
+    fn want_sync(&mut self, lsn: Lsn) {
+        let promised = self.promised();
+        if lsn > promised {
+            let waiting = self.sync_first > promised;
+            self.sync_first = if waiting { self.sync_first.min(lsn) } else { lsn };
+            self.sync_wanted = self.sync_wanted.max(lsn);
+        }
+    }
+
+    /// Durable when the round in flight, if any, is over.
+    fn promised(&self) -> Lsn {
+        if self.flusher.in_flight > 0 { self.flusher.covers } else { self.synced() }
     }
 
     /// Nothing is appended that is not durable, and nothing is under way.
@@ -546,7 +597,7 @@ impl Log {
 
     /// When [`Log::maintain`] has to be called again at the latest, on the monotonic clock.
     pub fn deadline_ns(&self) -> Option<u64> {
-        let write = self.dirty_since_ns.map(|since| since + self.options.flush_max_ns);
+        let write = self.ages.deadline_ns();
         let sync = self.unsynced_since_ns.map(|since| since + SYNC_AGE_NS);
         match (write, sync) {
             (Some(write), Some(sync)) => Some(write.min(sync)),
@@ -586,24 +637,19 @@ impl Log {
     }
 
     fn note_age(&mut self, segments: &Segments, now: Now) {
-        let aged = |since: &mut Option<u64>, behind: bool, age_ns: u64| {
-            let since = since.get_or_insert(now.mono_ns);
-            behind && now.mono_ns.saturating_sub(*since) >= age_ns
-        };
         let wanted = segments.wanted(self.core) > self.synced();
-        let dirty = self.appended > self.handed;
-        if aged(&mut self.dirty_since_ns, dirty, self.options.flush_max_ns) || wanted {
+        let due = self.ages.note(self.appended, self.handed, now.mono_ns);
+        if due || wanted {
             self.write_wanted = self.appended;
         }
         let unsynced = self.written > self.synced();
-        if aged(&mut self.unsynced_since_ns, unsynced, SYNC_AGE_NS) || wanted {
-            self.sync_wanted = self.sync_wanted.max(self.written);
-        }
-        if !dirty {
-            self.dirty_since_ns = None;
-        }
         if !unsynced {
             self.unsynced_since_ns = None;
+            return;
+        }
+        let since = *self.unsynced_since_ns.get_or_insert(now.mono_ns);
+        if wanted || now.mono_ns.saturating_sub(since) >= SYNC_AGE_NS {
+            self.want_sync(self.written);
         }
     }
 
@@ -713,7 +759,7 @@ impl Log {
         if draining.submitted < draining.end || self.written < last {
             return false;
         }
-        self.sync_wanted = self.sync_wanted.max(last);
+        self.want_sync(last);
         self.synced() >= last
     }
 
@@ -739,7 +785,7 @@ impl Log {
 
     /// Starts a round of flushes when somebody waits for one that would reach far enough.
     fn flush(&mut self, disk: &mut impl Disk) {
-        if self.sync_wanted > self.synced && self.written >= self.sync_wanted {
+        if self.sync_wanted > self.promised() && self.written >= self.sync_first {
             self.flusher.next_round();
         }
         if !self.flusher.is_due() {
@@ -747,6 +793,7 @@ impl Log {
         }
         self.flusher.started += 1;
         self.flusher.covers = self.written;
+        self.sync_first = self.sync_wanted;
         let mut dirty = std::mem::take(&mut self.flusher.dirty);
         while dirty != 0 {
             let device = dirty.trailing_zeros() as u16;

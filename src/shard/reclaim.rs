@@ -5,126 +5,126 @@
 //! tombstones hides, and it is not the last that its core sealed (the next one refers to it).
 //! It may be used again when its header says FREE durably.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::ops::Bound;
 
 use crate::clock::Now;
 use crate::disk::{Disk, Io, Op};
 use crate::limits::SECTOR_SIZE_MAX;
 use crate::mem::LogBuf;
 use crate::shard::log::{Log, TagKind, tag};
+use crate::shard::record::Lsn;
 use crate::shard::table::{Fence, Segments};
 
-/// Segments looked at in one call.
+/// Segments taken up, and headers written, in one call.
 const STEPS_PER_CALL: usize = 8;
 /// Looks at tombstones, each a walk over the table, are at least so far apart.
-const TOMBSTONE_LOOK_NS: u64 = 1_000_000;
+const LOOK_INTERVAL_NS: u64 = 1_000_000;
 /// Headers being written at a time.
 const HEADERS_MAX: usize = 16;
 
-#[derive(Debug)]
-enum Step {
-    /// Waits until all cores' logs are durable up to the fence.
-    Fenced(Fence),
-    /// Waits until its tombstones hide nothing any more.
-    Hiding,
-    /// Its FREE header is being written.
-    Writing,
-    /// The header is written and waits for a flush.
-    Settling(u64),
-}
-
-#[derive(Debug)]
-struct Candidate {
-    segment: u32,
-    step: Step,
-}
+/// Run, first LSN and number of a segment: the oldest first.
+type Age = (u32, Lsn, u32);
 
 /// The segments that one core is giving back.
 #[derive(Debug)]
 pub struct Reclaim {
-    candidates: VecDeque<Candidate>,
+    /// Waiting until all cores' logs are durable up to the fence.
+    fenced: VecDeque<(u32, Fence)>,
+    /// Waiting for older segments to go, or for the next one of their core to be sealed.
+    held: BTreeMap<Age, u32>,
+    /// The one that was looked at last.
+    looked_at: Age,
+    look_ns: u64,
+    /// FREE headers being written, and written ones with the flush that they wait for.
+    writing: Vec<u32>,
+    settling: Vec<(u32, u64)>,
     /// Headers on their way to the device.
     headers: LogBuf,
     headers_used: usize,
-    tombstone_look_ns: u64,
 }
 
 impl Reclaim {
     pub fn new() -> io::Result<Reclaim> {
         Ok(Reclaim {
-            candidates: VecDeque::new(),
+            fenced: VecDeque::new(),
+            held: BTreeMap::new(),
+            looked_at: (0, Lsn(0), 0),
+            look_ns: 0,
+            writing: Vec::new(),
+            settling: Vec::new(),
             headers: LogBuf::new(HEADERS_MAX * SECTOR_SIZE_MAX, u16::MAX)?,
             headers_used: 0,
-            tombstone_look_ns: 0,
         })
     }
 
-    /// Takes candidates some steps further.
+    /// Takes segments some steps further.
     pub fn maintain(&mut self, log: &mut Log, disk: &mut impl Disk, segments: &Segments, now: Now) {
         if log.poison().is_some() || !segments.is_recovered() {
             return;
         }
-        while self.candidates.len() < STEPS_PER_CALL
-            && let Some(segment) = segments.take_empty()
-        {
-            let step = Step::Fenced(segments.fence());
-            self.candidates.push_back(Candidate { segment, step });
-        }
-        for _ in 0..self.candidates.len().min(STEPS_PER_CALL) {
-            let Some(mut candidate) = self.candidates.pop_front() else { return };
-            if !self.advance(&mut candidate, log, disk, segments, now) {
-                self.candidates.push_back(candidate);
+        self.settling.retain(|&(segment, round)| {
+            let settled = log.is_settled(round);
+            if settled {
+                segments.freed(segment);
             }
+            !settled
+        });
+        for _ in 0..STEPS_PER_CALL {
+            let Some(segment) = segments.take_empty() else { break };
+            self.fenced.push_back((segment, segments.fence()));
+        }
+        for _ in 0..STEPS_PER_CALL {
+            let Some((_, fence)) = self.fenced.front() else { break };
+            if !segments.passed(fence) {
+                break;
+            }
+            let Some((segment, _)) = self.fenced.pop_front() else { break };
+            let (epoch, base) = segments.life_start(segment);
+            self.held.insert((epoch.run(), base, segment), segment);
+        }
+        self.look(log, disk, segments, now);
+    }
+
+    /// Starts to free held segments that may go: the ones without tombstones first, for which
+    /// nothing has to be searched.
+    fn look(&mut self, log: &mut Log, disk: &mut impl Disk, segments: &Segments, now: Now) {
+        if self.held.is_empty() || now.mono_ns < self.look_ns {
+            return;
+        }
+        let plain = |segment: &u32| {
+            !segments.has_tombstones(*segment) && !segments.is_last_sealed(*segment)
+        };
+        let going: Vec<u32> =
+            self.held.values().copied().filter(plain).take(STEPS_PER_CALL).collect();
+        for segment in &going {
+            if !self.free(*segment, log, disk, segments) {
+                return;
+            }
+        }
+        if going.is_empty() && !self.look_at_next(log, disk, segments) {
+            self.look_ns = now.mono_ns + LOOK_INTERVAL_NS;
         }
     }
 
-    /// True when the segment is free.
-    fn advance(
-        &mut self,
-        candidate: &mut Candidate,
-        log: &mut Log,
-        disk: &mut impl Disk,
-        segments: &Segments,
-        now: Now,
-    ) -> bool {
-        if matches!(&candidate.step, Step::Fenced(fence) if segments.passed(fence)) {
-            candidate.step = Step::Hiding;
+    /// Looks at one held segment, in turn from the oldest on. True when it goes.
+    fn look_at_next(&mut self, log: &mut Log, disk: &mut impl Disk, segments: &Segments) -> bool {
+        let after = (Bound::Excluded(self.looked_at), Bound::Unbounded);
+        let next = self.held.range(after).next().or_else(|| self.held.iter().next());
+        let Some((&age, &segment)) = next else { return false };
+        self.looked_at = age;
+        let goes = !segments.is_last_sealed(segment)
+            && segments.tombstones_are_idle(segment)
+            && self.free(segment, log, disk, segments);
+        if goes {
+            self.looked_at = (0, Lsn(0), 0);
         }
-        match candidate.step {
-            Step::Hiding if self.may_go(candidate.segment, segments, now) => {
-                if self.write_header(candidate.segment, log, disk, segments) {
-                    candidate.step = Step::Writing;
-                }
-                false
-            }
-            Step::Settling(round) if log.is_settled(round) => {
-                segments.freed(candidate.segment);
-                true
-            }
-            _ => false,
-        }
+        goes
     }
 
-    fn may_go(&mut self, segment: u32, segments: &Segments, now: Now) -> bool {
-        if segments.is_last_sealed(segment) {
-            return false;
-        }
-        if !segments.has_tombstones(segment) {
-            return true;
-        }
-        if now.mono_ns < self.tombstone_look_ns {
-            return false;
-        }
-        let idle = segments.tombstones_are_idle(segment);
-        if !idle {
-            self.tombstone_look_ns = now.mono_ns + TOMBSTONE_LOOK_NS;
-        }
-        idle
-    }
-
-    /// False when no header can be written now.
-    fn write_header(
+    /// Writes the FREE header. False when that is not possible now.
+    fn free(
         &mut self,
         segment: u32,
         log: &mut Log,
@@ -145,21 +145,19 @@ impl Reclaim {
         let (device, offset) = segments.place(segment);
         let tag = tag(TagKind::Free, u64::from(segment));
         log.submit(disk, Io { device: device.disk, tag, op: Op::Write { offset, data } });
+        self.held.retain(|_, held| *held != segment);
+        self.writing.push(segment);
         true
     }
 
     /// The FREE header of `segment` is written.
     pub fn complete(&mut self, log: &mut Log, segment: u32, device: u16) {
-        let round = log.settle(device);
-        let mut candidates = self.candidates.iter_mut();
-        if let Some(found) = candidates.find(|candidate| candidate.segment == segment) {
-            found.step = Step::Settling(round);
-        }
+        self.writing.retain(|&writing| writing != segment);
+        self.settling.push((segment, log.settle(device)));
     }
 
     /// Segments on their way to the free list that only wait for I/O.
     pub fn in_flight(&self) -> usize {
-        let waits = |step: &Step| matches!(step, Step::Writing | Step::Settling(_));
-        self.candidates.iter().filter(|candidate| waits(&candidate.step)).count()
+        self.writing.len() + self.settling.len()
     }
 }

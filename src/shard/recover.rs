@@ -424,11 +424,11 @@ impl Recovery {
         };
         let mut end = Some(last);
         if !complete {
-            scan.drop_incomplete_unit();
             scan.look_beyond(segment, seed);
             let vouched = trailer.map_or(Lsn(0), |trailer| trailer.last());
             let durable = next.map_or(Lsn(0), |next| next.durable);
-            let broken = scan.durable.max(vouched).max(durable) > scan.last(base);
+            let broken = scan.durable.max(vouched).max(durable) > last;
+            scan.drop_incomplete_unit();
             if broken {
                 self.report_damage(shard, at, scan.end)?;
             }

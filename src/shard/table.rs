@@ -263,6 +263,12 @@ impl Segments {
         Epoch(self.slots[segment as usize].epoch.load(Ordering::Acquire))
     }
 
+    /// Epoch and first LSN of a segment.
+    pub fn life_start(&self, segment: u32) -> (Epoch, Lsn) {
+        let base = self.slots[segment as usize].base.load(Ordering::Relaxed);
+        (self.epoch(segment), Lsn(base))
+    }
+
     /// Checksum seed of a life of a segment.
     pub fn seed(&self, epoch: Epoch) -> u32 {
         seed(self.set_seed, epoch)

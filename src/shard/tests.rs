@@ -1,15 +1,13 @@
 //! The engine over simulated devices.
 
-use std::collections::BTreeMap;
-
+use crate::disk::Geometry;
 use crate::limits::SEGMENT_SIZE_BYTES;
-use crate::shard::index::KeyHash;
+use crate::mem::BufPool;
 use crate::shard::log::RECORD_SIZE_MAX;
-use crate::shard::open::OpenError;
 use crate::shard::set::SetChange;
 use crate::shard::view::Kind;
 use crate::shard::{AppendError, Lsn, ReadError, Shard, UnitOp, UnitWrite};
-use crate::testing::disk::{Cut, SimDisk, SimRandom};
+use crate::testing::disk::{Cut, Media, SimDisk, SimRandom};
 use crate::testing::rig::{Contents, Rig, RigOptions, StartError, geometry};
 
 /// What one append did, on the core of its keys.
@@ -167,7 +165,7 @@ impl Bench {
         let geometry = self.rig.disk_geometry();
         let media = self.rig.disk.power_cut(cut, &mut self.random);
         let disk = SimDisk::with_media(&geometry, media, self.random.next());
-        let mut after = start(&disk, options);
+        let mut after = start_in(&disk, options, &self.rig.pool);
         let found = after.contents();
         let cores = self.rig.shards.len() as u32;
         let hash = |key: &[u8]| self.rig.shards[0].hash(key);
@@ -176,7 +174,8 @@ impl Bench {
         if self.random.below(4) == 0 {
             let media = disk.power_cut(Cut::Nothing, &mut self.random);
             let disk = SimDisk::with_media(&geometry, media, self.random.next());
-            let mut again = start(&disk, RigOptions { cores: 1, ..options });
+            let options = RigOptions { cores: 1, ..options };
+            let mut again = start_in(&disk, options, &self.rig.pool);
             assert_eq!(again.contents().len(), found.len(), "a second recovery");
             assert!(again.contents() == found, "a second recovery finds other values");
         }
@@ -193,13 +192,18 @@ impl Bench {
 }
 
 impl Rig {
-    fn disk_geometry(&self) -> Vec<crate::disk::Geometry> {
+    fn disk_geometry(&self) -> Vec<Geometry> {
         crate::disk::Disk::geometry(&self.ports[0]).to_vec()
     }
 }
 
 fn start(disk: &SimDisk, options: RigOptions) -> Rig {
-    match Rig::start(disk, options) {
+    let pool = BufPool::new(32 << 20, 0).unwrap();
+    start_in(disk, options, &pool)
+}
+
+fn start_in(disk: &SimDisk, options: RigOptions, pool: &BufPool) -> Rig {
+    match Rig::start_in(disk, options, pool) {
         Ok(rig) => rig,
         Err(StartError::Open(error)) => panic!("{error}"),
         Err(StartError::Damage(damage)) => panic!("{damage}"),
@@ -211,22 +215,15 @@ fn options(cores: u16) -> RigOptions {
 }
 
 /// Random writes with a power cut after every write and flush that is submitted or completed.
-fn crash_everywhere(
-    segments: &[u64],
-    sector_size: u32,
-    volatile_cache: bool,
-    cores: u16,
-    steps: usize,
-    seed: u64,
-) {
-    let geometry = geometry(segments, sector_size, volatile_cache);
-    let disk = SimDisk::new(&geometry, seed);
+fn crash_everywhere(geometry: &[Geometry], cores: u16, large: usize, steps: usize, seed: u64) {
+    let disk = SimDisk::new(geometry, seed);
+    let volatile_cache = geometry[0].volatile_cache;
     let mut bench = Bench::new(&disk, options(cores), seed);
     let mut events = disk.events();
     let mut images = 0;
     for _ in 0..steps {
         for _ in 0..bench.random.below(6) {
-            bench.step(40, 600_000);
+            bench.step(40, large);
         }
         if bench.random.below(5) == 0 {
             let core = bench.random.below(cores.into());
@@ -252,15 +249,609 @@ fn crash_everywhere(
 
 #[test]
 fn what_was_written_is_there_after_any_power_cut() {
-    crash_everywhere(&[24], 512, false, 1, 60, 1);
+    crash_everywhere(&geometry(&[24], 512, false), 1, 600_000, 40, 1);
 }
 
 #[test]
 fn what_was_synced_is_there_after_any_power_cut_with_a_volatile_cache() {
-    crash_everywhere(&[24], 4096, true, 1, 60, 2);
+    crash_everywhere(&geometry(&[24], 4096, true), 1, 600_000, 40, 2);
 }
 
 #[test]
 fn two_devices_and_two_cores_survive_any_power_cut() {
-    crash_everywhere(&[14, 18], 4096, true, 2, 60, 3);
+    crash_everywhere(&geometry(&[14, 18], 4096, true), 2, 600_000, 40, 3);
+}
+
+#[test]
+fn a_log_over_many_segments_breaks_off_at_one_place() {
+    crash_everywhere(&geometry(&[40], 4096, false), 1, 6_000_000, 30, 24);
+    crash_everywhere(&geometry(&[40], 4096, true), 1, 6_000_000, 30, 25);
+}
+
+/// Fills some segments and overwrites and deletes in them, then looks after cuts at the end.
+#[test]
+fn sealed_segments_are_recovered_by_any_number_of_cores() {
+    let geometry = geometry(&[20, 20], 512, true);
+    let disk = SimDisk::new(&geometry, 4);
+    let mut bench = Bench::new(&disk, options(2), 4);
+    for _ in 0..250 {
+        bench.step(150, 3_000_000);
+        (0..2).for_each(|core| bench.rig.turn(core));
+    }
+    let usage = bench.rig.segments.usage();
+    assert!(usage.segments - usage.free > 6, "{usage:?}");
+    for cores in 1..=4 {
+        for cut in [Cut::Nothing, Cut::Everything, Cut::Sectors] {
+            let floors = bench.floors(true);
+            bench.check_crash(cut, &floors, options(cores));
+        }
+    }
+    bench.rig.shards.iter_mut().for_each(Shard::seal_for_shutdown);
+    bench.rig.settle();
+    let floors: Vec<Lsn> = bench.rig.shards.iter().map(Shard::appended_lsn).collect();
+    assert_eq!(bench.floors(true), floors);
+    for cores in 1..=4 {
+        let mut after = start(&SimDisk::with_media(&geometry, disk.media(), 5), options(cores));
+        assert!(after.contents() == bench.model.now());
+        assert_eq!(after.notes, Vec::<String>::new(), "all segments are sealed");
+    }
+}
+
+/// Runs after runs on the same devices, with other numbers of cores, each ended by a power cut.
+#[test]
+fn history_does_not_come_back_over_many_runs() {
+    let geometry = geometry(&[40], 4096, true);
+    let mut disk = SimDisk::new(&geometry, 6);
+    let mut random = SimRandom::new(6);
+    let mut before: Option<(Model, Vec<Lsn>, u32)> = None;
+    for run in 0..12 {
+        let cores = 1 + (run % 3) as u16;
+        let mut bench = Bench::new(&disk, options(cores), run);
+        if let Some((model, floors, cores)) = &before {
+            let hashes = &bench.rig.shards[0];
+            let home = |key: &[u8]| hashes.hash(key).core(*cores) as usize;
+            assert!(model.allows(&bench.model.start, &home, floors), "run {run}");
+        }
+        for _ in 0..60 {
+            bench.step(30, 700_000);
+            bench.rig.now.mono_ns += 30_000_000;
+            (0..usize::from(cores)).for_each(|core| bench.rig.turn(core));
+        }
+        let media = disk.power_cut([Cut::Sectors, Cut::Writes][run as usize % 2], &mut random);
+        before = Some((std::mem::take(&mut bench.model), bench.floors(true), cores.into()));
+        disk = SimDisk::with_media(&geometry, media, run);
+    }
+}
+
+#[test]
+fn a_full_device_takes_deletes_and_then_puts_again() {
+    let disk = SimDisk::new(&geometry(&[12], 4096, true), 7);
+    let mut bench = Bench::new(&disk, options(1), 7);
+    let value = vec![1; 500_000];
+    let mut stored = 0;
+    loop {
+        match bench.put(format!("key{stored}").as_bytes(), &value, None) {
+            Ok(_) => stored += 1,
+            Err(AppendError::Busy) => {}
+            Err(error) => break assert_eq!(error, AppendError::Full),
+        }
+        bench.rig.turn(0);
+    }
+    assert!(stored > 100, "{stored}");
+    assert_eq!(bench.put(b"small", b"x", None).err(), None, "what is open may be filled");
+    for i in 0..stored {
+        assert!(bench.delete(format!("key{i}").as_bytes()).unwrap().is_some());
+    }
+    bench.rig.settle();
+    for _ in 0..200 {
+        bench.rig.now.mono_ns += 10_000_000;
+        bench.rig.turn(0);
+    }
+    for i in 0..stored / 2 {
+        let key = format!("new{i}").into_bytes();
+        while bench.put(&key, &value, None) == Err(AppendError::Busy) {
+            bench.rig.turn(0);
+        }
+    }
+    assert_eq!(bench.rig.shards[0].len(0), stored / 2 + 1);
+    assert!(bench.rig.contents() == bench.model.now());
+    bench.rig.shards[0].request_sync();
+    bench.rig.settle();
+    let floors = bench.floors(true);
+    bench.check_crash(Cut::Nothing, &floors, options(1));
+}
+
+#[test]
+fn steady_overwrite_reuses_segments_and_stale_records_stay_dead() {
+    let geometry = geometry(&[14], 512, true);
+    let disk = SimDisk::new(&geometry, 8);
+    let mut bench = Bench::new(&disk, options(1), 8);
+    // Six times the device, over the same forty keys.
+    for round in 0..1600u32 {
+        let key = format!("key{}", round % 40).into_bytes();
+        let value = vec![round as u8; 400_000];
+        while bench.put(&key, &value, None) == Err(AppendError::Busy) {
+            bench.rig.turn(0);
+        }
+        bench.rig.now.mono_ns += 1_000_000;
+        (0..4).for_each(|_| bench.rig.turn(0));
+        if round % 200 == 199 {
+            let floors = bench.floors(true);
+            bench.check_crash(Cut::Sectors, &floors, options(2));
+        }
+    }
+    assert!(disk.written_bytes() > 6 * geometry[0].size_bytes / 2);
+    assert!(bench.rig.contents() == bench.model.now());
+}
+
+#[test]
+fn a_read_that_meets_a_reused_segment_is_stale() {
+    let disk = SimDisk::new(&geometry(&[12], 4096, false), 9);
+    let mut bench = Bench::new(&disk, options(1), 9);
+    bench.put(b"old", b"value", None).unwrap();
+    let (_, hash) = bench.rig.home(b"old");
+    let found = bench.rig.shards[0].lookup(0, &hash, 0).unwrap();
+    let span = bench.rig.shards[0].read_request(&found.entry);
+    let segment = crate::shard::Segments::split(found.entry.location.units()).0;
+    let epoch = bench.rig.segments.epoch(segment);
+    assert_eq!(bench.rig.shards[0].resident(&found.entry, b"old").unwrap().value, b"value");
+    let value = vec![2; 1_000_000];
+    bench.put(b"old", &value, None).unwrap();
+    for round in 0.. {
+        assert!(round < 400, "the segment is reused within the size of the device");
+        while bench.put(b"other", &value, None) == Err(AppendError::Busy) {
+            bench.rig.turn(0);
+        }
+        (0..8).for_each(|_| bench.rig.turn(0));
+        bench.put(b"old", &value, None).unwrap();
+        bench.rig.now.mono_ns += 10_000_000;
+        if bench.rig.segments.epoch(segment) != epoch {
+            break;
+        }
+    }
+    let buf = disk.peek(0, span.offset, span.len as usize);
+    let decoded = bench.rig.shards[0].decode(&found.entry, &span, &buf, b"old");
+    assert_eq!(decoded.err(), Some(ReadError::Stale));
+}
+
+#[test]
+fn reads_tell_damage_from_other_keys() {
+    let disk = SimDisk::new(&geometry(&[12], 512, false), 10);
+    let mut bench = Bench::new(&disk, options(1), 10);
+    bench.put(b"key", &[7; 3000], Some(5_000_000)).unwrap();
+    bench.put(&[b'l'; 300], &[8; 100], None).unwrap();
+    bench.rig.shards[0].request_sync();
+    bench.rig.settle();
+    let rig = &mut bench.rig;
+    let (_, hash) = rig.home(b"key");
+    let found = rig.shards[0].lookup(0, &hash, 4_999_999).unwrap();
+    assert_eq!(found.expire_at_ms, Some(5_000_000));
+    assert!(rig.shards[0].lookup(0, &hash, 5_000_000).is_none(), "expired");
+    assert_eq!(Shard::meta(&found).value_len, Some(3000));
+    assert_eq!(rig.read(0, &found.entry, b"key"), Ok(vec![7; 3000]));
+    assert_eq!(rig.read(0, &found.entry, b"kez"), Err(ReadError::OtherKey));
+    let (_, long) = rig.home(&[b'l'; 300]);
+    let long = rig.shards[0].lookup(0, &long, 0).unwrap();
+    assert_eq!(Shard::meta(&long).value_len, None);
+    assert_eq!(rig.read(0, &long.entry, &[b'l'; 300]), Ok(vec![8; 100]));
+    let span = rig.shards[0].read_request(&found.entry);
+    disk.poke(0, span.offset + 1000, &[9]);
+    assert_eq!(rig.read(0, &found.entry, b"key"), Err(ReadError::Corrupt));
+}
+
+#[test]
+fn a_record_may_fill_a_segment_and_no_more() {
+    let disk = SimDisk::new(&geometry(&[12], 4096, false), 11);
+    let mut bench = Bench::new(&disk, options(1), 11);
+    let frame = 28 + 3;
+    let largest = vec![3; RECORD_SIZE_MAX - frame];
+    bench.put(b"key", &largest, None).unwrap();
+    let larger = vec![4; SEGMENT_SIZE_BYTES as usize - 4096];
+    assert_eq!(bench.put(b"big", &larger, None).err(), Some(AppendError::TooLarge));
+    bench.rig.shards[0].request_sync();
+    bench.rig.settle();
+    let floors = bench.floors(false);
+    bench.check_crash(Cut::Nothing, &floors, options(1));
+    let (_, hash) = bench.rig.home(b"key");
+    let found = bench.rig.shards[0].lookup(0, &hash, 0).unwrap();
+    assert!(bench.rig.read(0, &found.entry, b"key") == Ok(largest));
+}
+
+#[test]
+fn a_failed_write_ends_writing_and_not_reading() {
+    let disk = SimDisk::new(&geometry(&[12], 4096, false), 12);
+    let mut bench = Bench::new(&disk, options(1), 12);
+    bench.put(b"key", b"value", None).unwrap();
+    bench.rig.shards[0].request_flush();
+    bench.rig.settle();
+    let written = bench.rig.shards[0].written_lsn();
+    disk.fail_writes();
+    bench.put(b"lost", b"value", None).unwrap();
+    bench.rig.shards[0].request_flush();
+    (0..5).for_each(|_| bench.rig.turn(0));
+    assert_eq!(
+        bench.rig.shards[0].poison(),
+        Some("a write of records on sim0 failed: Input/output error (os error 5)")
+    );
+    assert_eq!(bench.rig.shards[0].written_lsn(), written);
+    assert_eq!(bench.put(b"more", b"value", None).err(), Some(AppendError::Poisoned));
+    assert_eq!(bench.delete(b"key").err(), Some(AppendError::Poisoned));
+    let (_, hash) = bench.rig.home(b"key");
+    let found = bench.rig.shards[0].lookup(0, &hash, 0).unwrap();
+    assert_eq!(bench.rig.read(0, &found.entry, b"key"), Ok(b"value".to_vec()));
+}
+
+#[test]
+fn age_and_demand_decide_when_records_are_written() {
+    let disk = SimDisk::new(&geometry(&[12], 4096, false), 13);
+    let mut bench = Bench::new(&disk, options(1), 13);
+    let first = bench.put(b"key", b"value", None).unwrap();
+    let start = bench.rig.now.mono_ns;
+    let before = disk.events();
+    bench.rig.turn(0);
+    assert_eq!(bench.rig.shards[0].deadline_ns(), Some(start + 100_000_000));
+    bench.rig.now.mono_ns = start + 99_999_999;
+    bench.rig.turn(0);
+    assert_eq!(disk.events(), before);
+    bench.rig.now.mono_ns = start + 100_000_000;
+    bench.rig.turn(0);
+    assert!(bench.rig.shards[0].written_lsn() >= first);
+    bench.rig.turn(0);
+    assert_eq!(bench.rig.shards[0].deadline_ns(), None);
+    let second = bench.put(b"key", b"value", None).unwrap();
+    bench.rig.shards[0].request_flush();
+    bench.rig.turn(0);
+    assert!(bench.rig.shards[0].written_lsn() >= second);
+    // A chunk is written when it is full, whatever its age.
+    let written = disk.written_bytes();
+    bench.put(b"key", &[1; 100 << 10], None).unwrap();
+    bench.rig.turn(0);
+    assert_eq!(disk.written_bytes(), written);
+    bench.put(b"key", &[1; 100 << 10], None).unwrap();
+    bench.rig.turn(0);
+    assert_eq!(disk.written_bytes() - written, (200 << 10) / 4096 * 4096);
+}
+
+#[test]
+fn under_load_the_device_takes_little_more_than_the_data() {
+    for (value_len, percent_max) in [(128, 135), (1024, 106)] {
+        let disk = SimDisk::new(&geometry(&[20], 4096, true), 14);
+        let mut bench = Bench::new(&disk, options(1), 14);
+        let before = disk.written_bytes();
+        let value = vec![5; value_len];
+        let (mut count, mut random) = (0u64, SimRandom::new(1));
+        while count * (16 + value_len as u64) < 40 << 20 {
+            let key = format!("{:016x}", random.next());
+            let (_, hash) = bench.rig.home(key.as_bytes());
+            let shard = &mut bench.rig.shards[0];
+            match shard.put(0, &hash, key.as_bytes(), Kind::String, &value, None) {
+                Ok(_) => count += 1,
+                Err(error) => assert_eq!(error, AppendError::Busy),
+            }
+            if count % 64 == 0 {
+                bench.rig.now.mono_ns += 1_000_000;
+                bench.rig.turn(0);
+            }
+        }
+        bench.rig.shards[0].seal_for_shutdown();
+        bench.rig.settle();
+        let data = count * (16 + value_len as u64);
+        let percent = (disk.written_bytes() - before) as f64 * 100.0 / data as f64;
+        assert!(percent < f64::from(percent_max), "{value_len}: {percent}");
+        assert!(percent > 100.0);
+    }
+}
+
+#[test]
+fn expired_keys_go_and_do_not_uncover_older_versions() {
+    let geometry = geometry(&[12], 4096, false);
+    let disk = SimDisk::new(&geometry, 15);
+    let mut bench = Bench::new(&disk, options(1), 15);
+    bench.put(b"key", b"first", None).unwrap();
+    bench.put(b"key", b"second", Some(2_000_000)).unwrap();
+    bench.put(b"stays", b"x", Some(2_000_001)).unwrap();
+    let shard = &mut bench.rig.shards[0];
+    assert_eq!((0..2).map(|_| shard.expire_step(1_999_999)).sum::<usize>(), 0);
+    assert_eq!((0..2).map(|_| shard.expire_step(2_000_000)).sum::<usize>(), 1);
+    assert_eq!((shard.len(0), shard.expires(0)), (1, 1));
+    shard.request_sync();
+    bench.rig.settle();
+    let mut after = start(&SimDisk::with_media(&geometry, disk.media(), 1), options(1));
+    let shard = &mut after.shards[0];
+    assert_eq!((0..2).map(|_| shard.expire_step(2_000_000)).sum::<usize>(), 1);
+    let (_, hash) = after.home(b"key");
+    assert_eq!(after.shards[0].lookup(0, &hash, 0), None);
+}
+
+#[test]
+fn a_cleared_database_stays_cleared_from_when_the_superblock_says_so() {
+    let geometry = geometry(&[14, 14], 4096, true);
+    let disk = SimDisk::new(&geometry, 16);
+    let mut bench = Bench::new(&disk, options(2), 16);
+    for i in 0..50 {
+        bench.put(format!("key{i}").as_bytes(), &[1; 200_000], None).unwrap();
+        bench.rig.turn(i % 2);
+    }
+    bench.rig.shards.iter_mut().for_each(Shard::request_sync);
+    bench.rig.settle();
+    let before = bench.rig.contents();
+    let horizon = bench.rig.segments.new_horizon();
+    bench.rig.shards.iter_mut().for_each(|shard| shard.clear_db(0, horizon));
+    assert_eq!(bench.rig.shards.iter().map(|shard| shard.len(0)).sum::<usize>(), 0);
+    let put_after: Vec<Vec<u8>> = (0..9).map(|i| format!("after{i}").into_bytes()).collect();
+    for key in &put_after {
+        bench.put(key, b"new", None).unwrap();
+    }
+    let mut random = SimRandom::new(2);
+    let crash = |disk: &SimDisk, random: &mut SimRandom| {
+        let media = disk.power_cut(Cut::Nothing, random);
+        start(&SimDisk::with_media(&geometry, media, 3), options(1)).contents()
+    };
+    assert!(crash(&disk, &mut random) == before, "nothing happened yet");
+    let change = bench.rig.shards[0].change_set(SetChange::Clear { db: 0, horizon });
+    bench.rig.shards.iter_mut().for_each(Shard::request_sync);
+    while bench.rig.shards[0].set_durable() < change {
+        (0..2).for_each(|core| bench.rig.turn(core));
+        let found = crash(&disk, &mut random);
+        let old = found.keys().filter(|(_, key)| key.starts_with(b"key")).count();
+        assert!(old == 0 || old == 50, "{old} of 50");
+    }
+    bench.rig.settle();
+    let found = crash(&disk, &mut random);
+    let keys: Vec<&[u8]> = found.keys().map(|(_, key)| &key[..]).collect();
+    assert_eq!(keys, put_after);
+    for _ in 0..300 {
+        bench.rig.now.mono_ns += 10_000_000;
+        (0..2).for_each(|core| bench.rig.turn(core));
+    }
+    let usage = bench.rig.segments.usage();
+    assert!(usage.segments - usage.free <= 6, "cleared records give their space back: {usage:?}");
+}
+
+#[test]
+fn exchanged_databases_stay_exchanged() {
+    let geometry = geometry(&[12], 4096, true);
+    let disk = SimDisk::new(&geometry, 17);
+    let mut bench = Bench::new(&disk, options(1), 17);
+    bench.put(b"key", b"value", None).unwrap();
+    let change = bench.rig.shards[0].change_set(SetChange::Swap { a: 0, b: 5 });
+    bench.rig.shards[0].request_sync();
+    bench.rig.settle();
+    assert_eq!(bench.rig.shards[0].set_durable(), change);
+    bench.rig.shards[0].swap(0, 5);
+    assert_eq!((bench.rig.shards[0].len(0), bench.rig.shards[0].len(5)), (0, 1));
+    let mut random = SimRandom::new(1);
+    let media = disk.power_cut(Cut::Nothing, &mut random);
+    let mut after = start(&SimDisk::with_media(&geometry, media, 3), options(1));
+    assert_eq!(after.contents().keys().next(), Some(&(5, b"key".to_vec())));
+}
+
+/// A set with one sealed and one unsealed segment, on a device that is not running.
+fn two_segments() -> (Vec<Geometry>, Vec<Media>, Contents) {
+    let geometry = geometry(&[12], 512, false);
+    let disk = SimDisk::new(&geometry, 18);
+    let mut bench = Bench::new(&disk, options(1), 18);
+    for i in 0..40 {
+        bench.put(format!("key{i}").as_bytes(), &vec![i; 250_000], None).unwrap();
+        bench.rig.turn(0);
+    }
+    // The filler behind the second group says that the first was durable.
+    for key in [b"one", b"two"] {
+        bench.put(key, b"value", None).unwrap();
+        bench.rig.shards[0].request_sync();
+        bench.rig.settle();
+    }
+    let contents = bench.rig.contents();
+    (geometry, disk.media(), contents)
+}
+
+/// What a start says when bytes of the first device are other than they were.
+fn start_damaged(
+    (geometry, media, _): &(Vec<Geometry>, Vec<Media>, Contents),
+    offset: u64,
+    salvage: bool,
+) -> Result<Rig, StartError> {
+    let disk = SimDisk::with_media(geometry, media.clone(), 1);
+    let byte = disk.peek(0, offset, 1)[0];
+    disk.poke(0, offset, &[!byte]);
+    Rig::start(&disk, RigOptions { salvage, ..options(1) })
+}
+
+#[test]
+fn a_damaged_footer_costs_time_and_no_data() {
+    let set = two_segments();
+    let segment_end = 2 * SEGMENT_SIZE_BYTES;
+    for offset in [segment_end - 64 - 17, segment_end - 64, segment_end - 1] {
+        let mut rig = start_damaged(&set, offset, false).ok().expect("a start");
+        assert!(rig.contents() == set.2, "{offset}");
+    }
+}
+
+#[test]
+fn damage_to_what_was_durable_stops_the_start_and_is_named() {
+    let set = two_segments();
+    let unsealed = 2 * SEGMENT_SIZE_BYTES;
+    let damage = |offset| match start_damaged(&set, offset, false) {
+        Err(StartError::Damage(damage)) => damage.to_string(),
+        Err(StartError::Open(error)) => error.to_string(),
+        Ok(_) => panic!("damage at {offset} was not found"),
+    };
+    assert_eq!(
+        damage(unsealed + 5000),
+        "sim0: the segment at offset 16777216: the record at 512 in it is damaged"
+    );
+    assert_eq!(
+        damage(unsealed + 20),
+        "sim0: the segment header at offset 16777216 is damaged: its checksum is wrong"
+    );
+    assert_eq!(
+        damage(5 * SEGMENT_SIZE_BYTES),
+        "sim0: the segment header at offset 41943040 is damaged: it is not one"
+    );
+}
+
+#[test]
+fn salvage_keeps_what_can_be_read() {
+    let set = two_segments();
+    let mut rig = start_damaged(&set, 2 * SEGMENT_SIZE_BYTES + 600_000, true).ok().unwrap();
+    let found = rig.contents();
+    assert!(found.iter().all(|(key, value)| set.2.get(key) == Some(value)));
+    assert_eq!(found.len(), 35, "33 in the sealed segment, two before the damage");
+    assert!(rig.notes.iter().any(|note| note.contains("left out")), "{:?}", rig.notes);
+}
+
+fn refusal(disk: &SimDisk) -> String {
+    match Rig::start(disk, options(1)) {
+        Err(StartError::Open(error)) => error.to_string(),
+        Err(StartError::Damage(damage)) => panic!("{damage}"),
+        Ok(_) => panic!("it was opened"),
+    }
+}
+
+#[test]
+fn either_superblock_is_enough() {
+    let set = two_segments();
+    for copy in [0, 1 << 20] {
+        let mut rig = start_damaged(&set, copy + 100, false).ok().expect("a start");
+        assert!(rig.contents() == set.2);
+        let note = format!("sim0: the superblock at offset {copy} was damaged and is replaced");
+        assert_eq!(rig.notes[0], note);
+        // The next start finds both whole.
+        drop(rig.shards);
+        assert_eq!(start(&rig.disk, options(1)).notes.len(), 0);
+    }
+    let disk = SimDisk::with_media(&set.0, set.1.clone(), 1);
+    disk.poke(0, 100, b"damage");
+    disk.poke(0, (1 << 20) + 100, b"damage");
+    assert!(refusal(&disk).starts_with("both superblocks of sim0 are damaged"));
+}
+
+#[test]
+fn what_is_not_ours_is_refused_and_left_alone() {
+    for offset in [0, 1080, 512 << 10, (1 << 20) + 8191] {
+        let disk = SimDisk::new(&geometry(&[12], 512, false), 19);
+        disk.poke(0, offset, b"x");
+        let text = refusal(&disk);
+        assert!(text.starts_with("sim0 is not empty and not a Lavik device"), "{text}");
+        assert_eq!((disk.written_bytes(), disk.peek(0, offset, 1)[0]), (0, b'x'));
+    }
+    let small = SimDisk::new(&geometry(&[9], 512, false), 19);
+    assert_eq!(refusal(&small), "sim0 has 75497472 bytes; at least 83886080 are needed");
+}
+
+#[test]
+fn only_the_complete_set_is_opened_in_any_order() {
+    let three = geometry(&[12, 13, 14], 512, false);
+    let disk = SimDisk::new(&three, 20);
+    let mut bench = Bench::new(&disk, options(1), 20);
+    for i in 0..80 {
+        bench.put(format!("key{i}").as_bytes(), &vec![i; 500_000], None).unwrap();
+        (0..4).for_each(|_| bench.rig.turn(0));
+    }
+    bench.rig.shards[0].request_sync();
+    bench.rig.settle();
+    let contents = bench.rig.contents();
+    let media = disk.media();
+    let pick = |devices: &[usize]| {
+        let geometry: Vec<_> = devices.iter().map(|&i| three[i].clone()).collect();
+        let media = devices.iter().map(|&i| media[i].clone()).collect();
+        SimDisk::with_media(&geometry, media, 1)
+    };
+    assert!(start(&pick(&[2, 0, 1]), options(1)).contents() == contents);
+    assert_eq!(
+        refusal(&pick(&[0, 2])),
+        "member 2 of the 3 devices of the set is missing (sim0 belongs to it); give all of them"
+    );
+    assert_eq!(
+        refusal(&pick(&[0, 1, 2, 1])),
+        "sim1 and sim1 are the same member of the set; give it once"
+    );
+    let mut shrunk = three.clone();
+    shrunk[2].size_bytes -= 1;
+    let text = refusal(&SimDisk::with_media(&shrunk, media.clone(), 1));
+    assert!(text.starts_with("sim2 has 117440511 bytes, but had 117440512"), "{text}");
+}
+
+#[test]
+fn members_of_other_sets_and_blank_ones_are_refused() {
+    let one = geometry(&[12], 512, false);
+    let (a, b) = (SimDisk::new(&one, 21), SimDisk::new(&one, 22));
+    start(&a, options(1));
+    start(&b, options(1));
+    let two = geometry(&[12, 12], 512, false);
+    let both = SimDisk::with_media(&two, vec![a.media().remove(0), b.media().remove(0)], 1);
+    let text = refusal(&both);
+    assert_eq!(text, "sim0 and sim1 belong to different sets; give one set only");
+    let blank = SimDisk::new(&one, 1).media().remove(0);
+    let grown = SimDisk::with_media(&two, vec![a.media().remove(0), blank], 1);
+    assert!(refusal(&grown).starts_with("sim1 is empty, but sim0 belongs to a set"));
+}
+
+#[test]
+fn a_set_formatted_for_small_sectors_is_refused_on_large_ones() {
+    let disk = SimDisk::new(&geometry(&[12], 512, false), 23);
+    start(&disk, options(1));
+    let coarse = disk.with_sector_size(4096);
+    let text = refusal(&coarse);
+    assert!(
+        text.starts_with("sim0 has sectors of 4096 bytes, but the set was formatted"),
+        "{text}"
+    );
+}
+
+/// One record of every form, in a sealed and in an unsealed segment. The result is the same in
+/// every run.
+fn golden_set() -> (Rig, Contents) {
+    let disk = SimDisk::new(&geometry(&[10], 512, false), 25);
+    let mut bench = Bench::new(&disk, options(1), 25);
+    bench.put(b"short", b"value", None).unwrap();
+    bench.put(b"expiring", b"value", Some(4_102_444_800_000)).unwrap();
+    bench.put(b"", b"", None).unwrap();
+    bench.put(&[0; 5000], b"long key", None).unwrap();
+    bench.put(b"large value", &[0; 70_000], Some(4_102_444_800_000)).unwrap();
+    bench.rig.shards[0].request_sync();
+    bench.rig.settle();
+    bench.delete(b"short").unwrap();
+    let unit: Vec<Vec<u8>> = (0..3).map(|i| format!("unit{i}").into_bytes()).collect();
+    bench.put(b"unit1", b"to be deleted", None).unwrap();
+    bench.unit(&unit, b"of one command").unwrap();
+    let hash = bench.rig.home(b"stream").1;
+    bench.rig.shards[0].put(15, &hash, b"stream", Kind::Stream, b"entries", None).unwrap();
+    bench.rig.shards[0].seal_for_shutdown();
+    bench.rig.settle();
+    bench.put(b"unsealed", b"value", None).unwrap();
+    bench.delete(b"expiring").unwrap();
+    bench.rig.shards[0].request_sync();
+    bench.rig.settle();
+    let contents = bench.rig.contents();
+    (bench.rig, contents)
+}
+
+/// The image in the repository is read, and what this program writes is still the same. After a
+/// wanted change of the format (a new version, a new image): `LAVIK_WRITE_GOLDEN=1 cargo test`.
+#[test]
+fn the_format_is_that_of_the_golden_image() {
+    let (rig, contents) = golden_set();
+    let text = rig.disk.media()[0].to_text();
+    if std::env::var_os("LAVIK_WRITE_GOLDEN").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/format-1.hex"), &text)
+            .unwrap();
+    }
+    let golden = include_str!("../../tests/golden/format-1.hex");
+    assert!(text == golden, "the format has changed");
+    let media = Media::from_text(golden, 512).expect("an image");
+    let mut from_image =
+        start(&SimDisk::with_media(&rig.disk_geometry(), vec![media], 1), options(2));
+    assert!(from_image.contents() == contents);
+    let keys: Vec<(u8, &[u8])> = contents.keys().map(|(db, key)| (*db, &key[..])).collect();
+    let expected: [(u8, &[u8]); 7] = [
+        (0, b""),
+        (0, &[0; 5000]),
+        (0, b"large value"),
+        (0, b"unit0"),
+        (0, b"unit2"),
+        (0, b"unsealed"),
+        (15, b"stream"),
+    ];
+    assert_eq!(keys, expected);
 }

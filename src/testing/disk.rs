@@ -43,6 +43,40 @@ pub struct Media {
 }
 
 impl Media {
+    /// The lines of 16 bytes that are not zero, as text: offset and contents in hexadecimal.
+    pub fn to_text(&self) -> String {
+        let mut numbers: Vec<u64> = self.sectors.keys().copied().collect();
+        numbers.sort_unstable();
+        let mut text = String::new();
+        for number in numbers {
+            let sector = &self.sectors[&number];
+            for (i, line) in sector.chunks(16).enumerate() {
+                if line.iter().any(|&byte| byte != 0) {
+                    let offset = number * sector.len() as u64 + 16 * i as u64;
+                    let bytes = line.iter().map(|byte| format!("{byte:02x}"));
+                    text += &format!("{offset:x} {}\n", bytes.collect::<String>());
+                }
+            }
+        }
+        text
+    }
+
+    /// The opposite of [`Media::to_text`]; None when the text is not of that form.
+    pub fn from_text(text: &str, sector_size: usize) -> Option<Media> {
+        let mut sectors: HashMap<u64, Vec<u8>> = HashMap::new();
+        for line in text.lines() {
+            let (offset, bytes) = line.split_once(' ')?;
+            let offset = u64::from_str_radix(offset, 16).ok()?;
+            let (number, at) = (offset / sector_size as u64, offset as usize % sector_size);
+            let sector = sectors.entry(number).or_insert_with(|| vec![0; sector_size]);
+            for (i, byte) in sector.get_mut(at..at + 16)?.iter_mut().enumerate() {
+                *byte = u8::from_str_radix(bytes.get(2 * i..2 * i + 2)?, 16).ok()?;
+            }
+        }
+        let sectors = sectors.into_iter().map(|(number, bytes)| (number, bytes.into()));
+        Some(Media { sectors: sectors.collect() })
+    }
+
     fn write(&mut self, sector: u64, bytes: &[u8]) {
         self.sectors.insert(sector, bytes.into());
     }
@@ -159,6 +193,11 @@ impl SimDisk {
         SimPort { state: Rc::clone(&self.state), geometry, number: state.ports - 1 }
     }
 
+    /// Random bits of this machine.
+    pub fn draw(&self) -> u64 {
+        self.state.borrow_mut().random.next()
+    }
+
     /// Requests that a port may have in flight.
     pub fn set_depth(&self, depth: usize) {
         self.state.borrow_mut().depth = depth;
@@ -203,12 +242,34 @@ impl SimDisk {
         self.state.borrow().devices.iter().map(|device| device.visible.clone()).collect()
     }
 
+    /// The same contents on devices with larger sectors.
+    pub fn with_sector_size(&self, sector_size: u32) -> SimDisk {
+        let state = self.state.borrow();
+        let geometry = |device: &Device| Geometry { sector_size, ..device.geometry.clone() };
+        let geometry: Vec<Geometry> = state.devices.iter().map(geometry).collect();
+        let contents = |device: &Device| {
+            let mut media = Media::default();
+            let (old, new) = (device.geometry.sector_size as usize, sector_size as usize);
+            for &sector in device.visible.sectors.keys() {
+                let start = sector * old as u64 / new as u64 * new as u64;
+                let mut bytes = vec![0; new];
+                read(device, start, &mut bytes);
+                media.write(start / new as u64, &bytes);
+            }
+            media
+        };
+        SimDisk::with_media(&geometry, state.devices.iter().map(contents).collect(), 1)
+    }
+
     /// Bytes of a device as a read would return them.
     pub fn peek(&self, device: usize, offset: u64, len: usize) -> Vec<u8> {
         let state = self.state.borrow();
-        let mut out = vec![0; len];
-        read(&state.devices[device], offset, &mut out);
-        out
+        let device = &state.devices[device];
+        let size = u64::from(device.geometry.sector_size);
+        let (start, end) = (offset / size * size, (offset + len as u64).next_multiple_of(size));
+        let mut out = vec![0; (end - start) as usize];
+        read(device, start, &mut out);
+        out[(offset - start) as usize..][..len].to_vec()
     }
 
     /// Overwrites bytes inside one sector, behind the back of everybody.

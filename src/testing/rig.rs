@@ -66,17 +66,26 @@ impl Rig {
     /// Opens the set of `disk`, formatting it if it is blank, and recovers all cores.
     pub fn start(disk: &SimDisk, options: RigOptions) -> Result<Rig, StartError> {
         let pool = BufPool::new(32 << 20, 0).expect("memory for the test");
+        Rig::start_in(disk, options, &pool)
+    }
+
+    /// [`Rig::start`] with read buffers that are there already.
+    pub fn start_in(
+        disk: &SimDisk,
+        options: RigOptions,
+        pool: &BufPool,
+    ) -> Result<Rig, StartError> {
         let mut port = disk.port();
-        let mut random = SimRandom::new(99);
+        let mut random = SimRandom::new(disk.draw());
         let open_options = OpenOptions { cores: options.cores, salvage: options.salvage };
-        let opened = open(&mut port, &pool, open_options, &mut |bytes| random.fill(bytes));
+        let opened = open(&mut port, pool, open_options, &mut |bytes| random.fill(bytes));
         let opened = opened.map_err(StartError::Open)?;
         let mut rig = Rig {
             disk: disk.clone(),
             ports: (0..options.cores).map(|_| disk.port()).collect(),
             shards: (0..options.cores).map(|core| new_shard(core, options, &opened)).collect(),
             segments: Arc::clone(&opened.segments),
-            pool,
+            pool: pool.clone(),
             now: Now { mono_ns: 1, unix_ms: 1_000_000 },
             formatted: opened.formatted,
             notes: opened.warnings.clone(),
