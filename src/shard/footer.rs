@@ -318,7 +318,7 @@ mod tests {
                 assert!(entry.value_len().is_none_or(|len| len <= super::SEGMENT_SIZE));
             }
         }
-        assert!(entries > 500, "{entries}");
+        assert!(entries > 300, "{entries}");
     }
 
     #[test]

@@ -264,8 +264,8 @@ fn two_devices_and_two_cores_survive_any_power_cut() {
 
 #[test]
 fn a_log_over_many_segments_breaks_off_at_one_place() {
-    crash_everywhere(&geometry(&[40], 4096, false), 1, 6_000_000, 30, 24);
-    crash_everywhere(&geometry(&[40], 4096, true), 1, 6_000_000, 30, 25);
+    crash_everywhere(&geometry(&[40], 4096, false), 1, 6_000_000, 20, 24);
+    crash_everywhere(&geometry(&[40], 4096, true), 1, 6_000_000, 20, 25);
 }
 
 /// Fills some segments and overwrites and deletes in them, then looks after cuts at the end.
@@ -688,6 +688,29 @@ fn damage_to_what_was_durable_stops_the_start_and_is_named() {
         damage(5 * SEGMENT_SIZE_BYTES),
         "sim0: the segment header at offset 41943040 is damaged: it is not one"
     );
+}
+
+#[test]
+fn a_sealed_segment_vouches_for_the_one_before_it() {
+    let geometry = geometry(&[12], 512, false);
+    let disk = SimDisk::new(&geometry, 26);
+    let mut bench = Bench::new(&disk, options(1), 26);
+    for i in 0..40 {
+        bench.put(format!("key{i}").as_bytes(), &vec![i; 410_000], None).unwrap();
+        bench.rig.turn(0);
+    }
+    bench.rig.shards[0].seal_for_shutdown();
+    bench.rig.settle();
+    // The first of two segments loses its trailer and its last record but one.
+    disk.poke(0, 2 * SEGMENT_SIZE_BYTES - 1, &[0xee]);
+    disk.poke(0, SEGMENT_SIZE_BYTES + 19 * 410_048, &[0xee; 100]);
+    match Rig::start(&disk, options(1)) {
+        Err(StartError::Damage(damage)) => assert_eq!(
+            damage.to_string(),
+            "sim0: the segment at offset 16777216: records before it have been lost"
+        ),
+        _ => panic!("the loss was not found"),
+    }
 }
 
 #[test]
