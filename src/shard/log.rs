@@ -471,7 +471,7 @@ impl Log {
         put: &Put<'_>,
         continues: bool,
     ) -> Appended {
-        let len = put.len();
+        let len = put.len_bytes();
         let entry =
             footer::Entry::value(*hash, put.db, put.kind, len, put.key.len(), put.expire_at_ms);
         let (slot, at) = self.begin(entry.units);
@@ -525,7 +525,7 @@ impl Log {
     fn account(&mut self, slot: usize, entry: &footer::Entry) -> Lsn {
         let open = &mut self.bufs[slot];
         let lsn = self.next;
-        let footer_at = open.footer_at - entry.len();
+        let footer_at = open.footer_at - entry.len_bytes();
         entry.encode(open.buf.get_mut(footer_at..open.footer_at));
         open.footer_at = footer_at;
         let start = open.end;

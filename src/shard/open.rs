@@ -153,8 +153,8 @@ pub fn open(
     check_sizes(&geometry, options.cores)?;
     let mut warnings = Vec::new();
     let mut found = Vec::new();
-    for device in 0..geometry.len() {
-        found.push(read_superblock(disk, pool, device, &geometry[device], &mut warnings)?);
+    for (device, geometry) in geometry.iter().enumerate() {
+        found.push(read_superblock(disk, pool, device, geometry, &mut warnings)?);
     }
     let fresh = is_unused(&found);
     let mut superblocks = match fresh {

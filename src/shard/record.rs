@@ -83,13 +83,13 @@ impl Put<'_> {
     }
 
     /// Exact length of the record in bytes.
-    pub fn len(&self) -> usize {
+    pub fn len_bytes(&self) -> usize {
         self.header_len() + self.key.len() + self.value.len() + PAYLOAD_CRC_BYTES
     }
 
     /// Whole units that the record takes.
     pub fn units(&self) -> u32 {
-        self.len().div_ceil(UNIT) as u32
+        self.len_bytes().div_ceil(UNIT) as u32
     }
 
     /// Writes the record over all of `out`, which is [`Put::units`] long. `continues` says that
@@ -262,7 +262,7 @@ impl Header {
     }
 
     /// Exact length of the record in bytes.
-    pub fn len(&self) -> usize {
+    pub fn len_bytes(&self) -> usize {
         match self.body {
             Body::Pad { units, .. } => units as usize * UNIT,
             _ => self.payload_end() + PAYLOAD_CRC_BYTES,
@@ -271,7 +271,7 @@ impl Header {
 
     /// Whole units that the record takes.
     pub fn units(&self) -> u32 {
-        self.len().div_ceil(UNIT) as u32
+        self.len_bytes().div_ceil(UNIT) as u32
     }
 
     fn key_start(&self) -> usize {
@@ -359,7 +359,7 @@ mod tests {
                     assert_eq!((header.db, header.body), (9, Body::Value(Kind::Hash)));
                     assert_eq!(header.expire_at_ms, expire_at_ms);
                     assert!(header.continues);
-                    assert_eq!(header.len(), put.len());
+                    assert_eq!(header.len_bytes(), put.len_bytes());
                     assert_eq!(header.verify_payload(&bytes), Ok(()));
                     assert_eq!(header.payload(&bytes), (key, value));
                     let at = header.value_offset();
@@ -372,15 +372,15 @@ mod tests {
 
     #[test]
     fn the_frame_of_a_short_record_is_twenty_bytes() {
-        assert_eq!(put(b"0123456789abcdef", &[0; 128], None).len(), 20 + 16 + 128);
-        assert_eq!(put(b"k", b"v", Some(1)).len(), 28 + 2);
-        assert_eq!(put(b"k", &[0; 65_535], None).len(), 20 + 1 + 65_535);
-        assert_eq!(put(b"k", &[0; 65_536], None).len(), 28 + 1 + 65_536);
+        assert_eq!(put(b"0123456789abcdef", &[0; 128], None).len_bytes(), 20 + 16 + 128);
+        assert_eq!(put(b"k", b"v", Some(1)).len_bytes(), 28 + 2);
+        assert_eq!(put(b"k", &[0; 65_535], None).len_bytes(), 20 + 1 + 65_535);
+        assert_eq!(put(b"k", &[0; 65_536], None).len_bytes(), 28 + 1 + 65_536);
     }
 
     #[test]
     fn bytes_are_laid_out_as_documented() {
-        let bytes = encode(&put(b"key", b"value", None), 0x0102_0304_0506_07, false);
+        let bytes = encode(&put(b"key", b"value", None), 0x0001_0203_0405_0607, false);
         assert_eq!(bytes.len(), 32);
         assert_eq!(bytes[4..11], [0x07, 0x06, 0x05, 0x04, 0x03, 0x02, 0x01]);
         assert_eq!(bytes[11], Kind::Hash as u8);

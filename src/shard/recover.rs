@@ -573,7 +573,7 @@ fn build_footer(
     let mut footer = Vec::with_capacity(scan.records.len() * ENTRY_BYTES + TRAILER_BYTES);
     for record in scan.records.iter().rev() {
         let start = footer.len();
-        footer.resize(start + record.entry.len(), 0);
+        footer.resize(start + record.entry.len_bytes(), 0);
         record.entry.encode(&mut footer[start..]);
     }
     let trailer = Trailer {

@@ -86,7 +86,7 @@ fn entry(header: &Header, bytes: &[u8], hashes: &HashSeed) -> Entry {
         Body::Value(kind) => {
             let (key, _) = header.payload(bytes);
             let hash = hashes.hash(key);
-            Entry::value(hash, header.db, kind, header.len(), key.len(), header.expire_at_ms)
+            Entry::value(hash, header.db, kind, header.len_bytes(), key.len(), header.expire_at_ms)
         }
     }
 }

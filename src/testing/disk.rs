@@ -19,7 +19,7 @@ impl SimRandom {
         SimRandom(seed.wrapping_mul(2).wrapping_add(1))
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -28,11 +28,11 @@ impl SimRandom {
 
     /// Below `n`, which is not 0.
     pub fn below(&mut self, n: usize) -> usize {
-        ((u128::from(self.next()) * n as u128) >> 64) as usize
+        ((u128::from(self.draw()) * n as u128) >> 64) as usize
     }
 
     pub fn fill(&mut self, bytes: &mut [u8]) {
-        bytes.iter_mut().for_each(|byte| *byte = self.next() as u8);
+        bytes.iter_mut().for_each(|byte| *byte = self.draw() as u8);
     }
 }
 
@@ -195,7 +195,7 @@ impl SimDisk {
 
     /// Random bits of this machine.
     pub fn draw(&self) -> u64 {
-        self.state.borrow_mut().random.next()
+        self.state.borrow_mut().random.draw()
     }
 
     /// Requests that a port may have in flight.
@@ -290,7 +290,7 @@ fn keep(cut: Cut, random: &mut SimRandom) -> bool {
     match cut {
         Cut::Nothing => false,
         Cut::Everything => true,
-        Cut::Writes | Cut::Sectors => random.next() & 1 == 0,
+        Cut::Writes | Cut::Sectors => random.draw() & 1 == 0,
     }
 }
 
