@@ -163,7 +163,7 @@ fn maxclients() {
 fn large_value_in_small_pieces() {
     let server = Server::fresh("limits-pieces");
     let mut client = server.client();
-    let value: Vec<u8> = (0..8 * MIB).map(|i| (i * 7 >> 3) as u8).collect();
+    let value: Vec<u8> = (0..8 * MIB).map(|i| ((i * 7) >> 3) as u8).collect();
     let bytes = encode(&[b"SET".as_slice(), b"k", &value]);
     let mut rest = bytes.as_slice();
     let mut size = 1;

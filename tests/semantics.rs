@@ -279,6 +279,22 @@ fn pipelines_keep_their_order_across_cores() {
     }
 }
 
+/// A later write of the same connection is not seen by a command before it that waits for
+/// another core.
+#[test]
+fn later_writes_do_not_overtake() {
+    let server = Server::fresh("semantics-overtake");
+    // Connections are spread over the cores; the fault shows on one of them.
+    for _ in 0..8 {
+        let mut client = server.client();
+        let lines = ["SET a 1", "MGET a b c d", "SET a 2", "MGET a b c d", "SET a 3"];
+        let commands: Vec<_> = lines.iter().map(|line| support::words::split(line)).collect();
+        let replies = client.pipeline(&commands);
+        assert_eq!(replies[1].items()[0], bulk("1"));
+        assert_eq!(replies[3].items()[0], bulk("2"));
+    }
+}
+
 /// INCR from many connections at once loses nothing; MSET of one pair of keys is never seen in
 /// part.
 #[test]
