@@ -25,6 +25,7 @@ const WATCH_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Runs the server until a signal or SHUTDOWN. The error is one line for the operator.
 pub fn run(config: Config, system: &System) -> Result<(), String> {
+    abort_on_panic();
     refuse_unbuilt(&config)?;
     raise_limits(&config);
     let plan = config.threads.plan(&system.cpus_allowed);
@@ -98,6 +99,17 @@ fn watch(
         }
         thread::sleep(WATCH_INTERVAL);
     }
+}
+
+/// A core that has panicked leaves the others waiting for its answers, and its state is not to be
+/// trusted: the process ends, and recovery starts from what is on the devices.
+fn abort_on_panic() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        log::error!("internal error: {info}");
+        report(info);
+        std::process::abort();
+    }));
 }
 
 /// Choices that this build cannot serve are errors, never something else silently.

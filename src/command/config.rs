@@ -209,7 +209,8 @@ mod tests {
             ("config get defrag-paused", "*2 $13 defrag-paused $2 no"),
             (
                 "config get MAXMEMORY-[cp]* port",
-                "*6 $17 maxmemory-clients $2 5% $16 maxmemory-policy $10 noeviction $4 port $4 6379",
+                "*6 $17 maxmemory-clients $2 5% $16 maxmemory-policy $10 noeviction \
+                 $4 port $4 6379",
             ),
             (
                 "config get hash-max-*-entries hash-max-ziplist-entries",

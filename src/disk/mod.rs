@@ -60,6 +60,32 @@ impl std::fmt::Display for Errno {
     }
 }
 
+/// What one core has asked of its devices since it started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub writes: u64,
+    pub write_bytes: u64,
+    pub flushes: u64,
+}
+
+impl Counts {
+    pub fn add(&mut self, op: &Op) {
+        match op {
+            Op::Read { len, .. } => {
+                self.reads += 1;
+                self.read_bytes += u64::from(*len);
+            }
+            Op::Write { data, .. } => {
+                self.writes += 1;
+                self.write_bytes += data.as_slice().len() as u64;
+            }
+            Op::Flush => self.flushes += 1,
+        }
+    }
+}
+
 /// Access of one core to all devices of the set.
 pub trait Disk {
     /// Queues a request, or hands it back when the queue is full; try again after [`Disk::poll`].
@@ -70,4 +96,6 @@ pub trait Disk {
     fn geometry(&self) -> &[Geometry];
     /// Requests submitted and not yet returned by `poll`.
     fn in_flight(&self) -> usize;
+    /// Requests submitted since the start.
+    fn counts(&self) -> Counts;
 }

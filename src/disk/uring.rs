@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use io_uring::{opcode, types};
 
-use super::{Disk, Done, Errno, Geometry, Io, Op};
+use super::{Counts, Disk, Done, Errno, Geometry, Io, Op};
 use crate::mem::{Region, Slots, Ticket};
 use crate::ring::{Class, Completion, Ring, user_data};
 
@@ -108,6 +108,7 @@ pub struct UringDisk {
     /// Buffers are registered with the kernel under their region's index.
     fixed: bool,
     completions: Vec<Completion>,
+    counts: Counts,
 }
 
 #[derive(Debug)]
@@ -128,7 +129,15 @@ impl UringDisk {
         let fixed = unsafe { ring.uring().submitter().register_buffers(&iovecs) }.is_ok();
         let geometry = devices.iter().map(|device| device.geometry.clone()).collect();
         let requests = Slots::new(IN_FLIGHT_MAX);
-        UringDisk { ring, devices, geometry, requests, fixed, completions: Vec::new() }
+        UringDisk {
+            ring,
+            devices,
+            geometry,
+            requests,
+            fixed,
+            completions: Vec::new(),
+            counts: Counts::default(),
+        }
     }
 
     /// Whether the buffers are registered with the kernel.
@@ -211,6 +220,7 @@ fn fd(devices: &[Device], device: u16) -> RawFd {
 
 impl Disk for UringDisk {
     fn submit(&mut self, io: Io) -> Result<(), Io> {
+        self.counts.add(&io.op);
         let request = Request { io, progress: 0 };
         let ticket = self.requests.insert(request).map_err(|request| request.io)?;
         self.queue(ticket);
@@ -232,6 +242,10 @@ impl Disk for UringDisk {
 
     fn in_flight(&self) -> usize {
         self.requests.len()
+    }
+
+    fn counts(&self) -> Counts {
+        self.counts
     }
 }
 
@@ -269,5 +283,9 @@ impl Disk for BlockingDisk {
 
     fn in_flight(&self) -> usize {
         self.disk.in_flight()
+    }
+
+    fn counts(&self) -> Counts {
+        self.disk.counts()
     }
 }

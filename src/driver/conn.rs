@@ -43,9 +43,14 @@ pub struct Conn {
     first: u32,
     out: VecDeque<Tx>,
     out_bytes: usize,
+    /// Bytes of replies that device reads under way will bring.
+    pub expected_bytes: usize,
     pub sending: bool,
     /// Close when everything owed has been sent; no further command is executed.
     pub closing: bool,
+    /// The last command works on several cores: the next one starts when it is done, so that it
+    /// cannot overtake.
+    pub barrier: bool,
     /// Commands wait for room or for earlier ones.
     pub stalled: bool,
     /// Receiving is stopped.
@@ -65,8 +70,10 @@ impl Conn {
             first: 0,
             out: VecDeque::new(),
             out_bytes: 0,
+            expected_bytes: 0,
             sending: false,
             closing: false,
+            barrier: false,
             stalled: false,
             paused: false,
             listed: false,
@@ -91,9 +98,12 @@ impl Conn {
         self.out_bytes
     }
 
-    /// Replies still to be made or sent are too many to go on.
+    /// Replies still to be made or sent are too many to go on, or the next command has to wait
+    /// for the last one.
     pub fn is_congested(&self) -> bool {
-        self.out_bytes > OUT_BYTES_MAX || self.owed.len() > OWED_MAX
+        self.out_bytes + self.expected_bytes > OUT_BYTES_MAX
+            || self.owed.len() > OWED_MAX
+            || (self.barrier && !self.owed.is_empty())
     }
 
     /// Every command so far has its reply.

@@ -50,6 +50,8 @@ pub(crate) struct Get {
     proto: Proto,
     hash: KeyHash,
     key: KeyCopy,
+    /// What the connection counts for this reply until it is there.
+    expected: u32,
 }
 
 /// The name of a key, kept until the device has answered.
@@ -103,7 +105,11 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         let Some(buf) = self.read_buffer(&found.entry) else { return Some(Flow::Stall) };
         let origin = self.reserve(socket);
-        let get = Get { origin, db, proto, hash, key: KeyCopy::new(key) };
+        let expected = buf.len() as u32;
+        if let Some(conn) = self.conns.get_mut(socket) {
+            conn.expected_bytes += expected as usize;
+        }
+        let get = Get { origin, db, proto, hash, key: KeyCopy::new(key), expected };
         self.read(found.entry, buf, Purpose::Get(get));
         Some(Flow::Continue)
     }
@@ -173,8 +179,6 @@ impl<N: Net, D: Disk> Core<N, D> {
         let Ok(ticket) = self.reads.insert(op) else {
             panic!("read_buffer has seen a free place");
         };
-        self.stats.device_reads.add(1);
-        self.stats.device_read_bytes.add(u64::from(span.len));
         let op = Op::Read { offset: span.offset, len: span.len, buf };
         let io = Io { device: span.device, tag: ticket.to_bits(), op };
         if self.disk.submit(io).is_err() {
@@ -186,6 +190,12 @@ impl<N: Net, D: Disk> Core<N, D> {
     pub(super) fn read_done(&mut self, done: Done) {
         let Some(read) = self.reads.remove(Ticket::from_bits(done.tag)) else { return };
         let Some(buf) = done.buf else { return };
+        if let Purpose::Get(get) = &read.purpose
+            && get.expected > 0
+            && let Some(conn) = self.conns.get_mut(get.origin.conn)
+        {
+            conn.expected_bytes -= get.expected as usize;
+        }
         if let Err(errno) = done.result {
             let name = &self.disk.geometry()[usize::from(done.device)].name;
             log::error!("read of {name} failed: {errno}");
@@ -194,10 +204,10 @@ impl<N: Net, D: Disk> Core<N, D> {
         match read.purpose {
             Purpose::Get(get) => self.get_done(&read.entry, &read.span, get, buf),
             Purpose::Load { task, place } => {
-                self.task_loaded(task, place, &read.entry, &read.span, buf)
+                self.task_loaded(task, place, &read.entry, &read.span, buf);
             }
             Purpose::Walk { task, place } => {
-                self.walk_read(task, place, &read.entry, &read.span, buf)
+                self.walk_read(task, place, &read.entry, &read.span, buf);
             }
         }
     }
@@ -256,7 +266,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             return self.reply(get.origin, bytes);
         }
         match self.read_buffer(&found.entry) {
-            Some(buf) => self.read(found.entry, buf, Purpose::Get(get)),
+            Some(buf) => self.read(found.entry, buf, Purpose::Get(Get { expected: 0, ..get })),
             None => self.reply_error(get.origin, "ERR read buffers are exhausted, try again"),
         }
     }
@@ -286,7 +296,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         let Some(buf) = self.read_buffer(&found.entry) else { return false };
         self.stats.keyspace_hits.add(1);
-        let get = Get { origin, db, proto, hash, key: KeyCopy::new(key) };
+        let get = Get { origin, db, proto, hash, key: KeyCopy::new(key), expected: 0 };
         self.read(found.entry, buf, Purpose::Get(get));
         true
     }

@@ -2,7 +2,8 @@
 //!
 //! Core 0 conducts, one change at a time. It tells every core to freeze: to start no further
 //! command and to report once those begun are done. When all have reported, nothing is under
-//! way anywhere, and every core's log position is known. The change is written to the superblocks, every core carries it out, and all go on. The pause lasts as long as the slowest
+//! way anywhere, and every core's log position is known. The change is written to the
+//! superblocks, every core carries it out, and all go on. The pause lasts as long as the slowest
 //! command under way and two device writes.
 
 use std::collections::VecDeque;

@@ -72,7 +72,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             return;
         }
         let rx = std::mem::take(&mut conn.rx);
-        let start = conn.rx_start;
+        let start = std::mem::take(&mut conn.rx_start);
         let used = self.consume(socket, &rx[start..]);
         let Some(conn) = self.conns.get_mut(socket) else { return };
         conn.rx = rx;
@@ -118,6 +118,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             self.stall(socket);
             return None;
         }
+        conn.barrier = false;
         let limits = conn.session.limits(self.settings.password_required);
         match parser.parse(bytes, &mut conn.parse, limits) {
             Ok(Parsed::Command { args, consumed }) => match self.command(socket, args) {

@@ -13,6 +13,9 @@ use super::Core;
 
 /// Time that clients get to take their last replies when the server stops.
 const GOODBYE_NS: u64 = 1_000_000_000;
+/// Time between two looks for expired keys, and how many steps one look takes at most.
+const EXPIRY_INTERVAL_NS: u64 = 5_000_000;
+const EXPIRY_STEPS_MAX: usize = 32;
 /// Time between two reports of recovery's progress.
 const REPORT_INTERVAL_NS: u64 = 1_000_000_000;
 
@@ -137,8 +140,41 @@ impl<N: Net, D: Disk> Core<N, D> {
             self.shard.set_flush(self.settings.flush_max_ms, self.settings.flush_size_bytes);
         }
         self.loading = self.is_loading();
+        if !self.loading && self.now.mono_ns >= self.next_expiry_ns {
+            self.next_expiry_ns = self.now.mono_ns + EXPIRY_INTERVAL_NS;
+            self.expire();
+            self.publish();
+        }
         if self.shared.stop.load(Ordering::Relaxed) {
             self.stop_step();
+        }
+    }
+
+    /// Phase 5: makes the turn's figures visible to INFO and the metrics endpoint.
+    pub(super) fn publish(&self) {
+        let counts = self.disk.counts();
+        self.stats.device_reads.set(counts.reads);
+        self.stats.device_read_bytes.set(counts.read_bytes);
+        self.stats.device_writes.set(counts.writes);
+        self.stats.device_write_bytes.set(counts.write_bytes);
+        self.stats.device_flushes.set(counts.flushes);
+        self.stats.client_bytes.set(self.client_bytes as i64);
+        self.stats.index_bytes.set(self.shard.memory_bytes() as i64);
+    }
+
+    /// Removes expired keys: a few looks each time, more while they find something.
+    fn expire(&mut self) {
+        let mut removed = 0;
+        for _ in 0..EXPIRY_STEPS_MAX {
+            let found = self.shard.expire_step(self.now.unix_ms);
+            removed += found;
+            if found == 0 {
+                break;
+            }
+        }
+        if removed > 0 {
+            self.stats.expired_keys.add(removed as u64);
+            (0..DATABASES as u8).for_each(|db| self.count_keys(db));
         }
     }
 

@@ -119,6 +119,7 @@ pub struct Core<N, D> {
     stopping: Stopping,
     failed: Option<String>,
     next_report_ns: u64,
+    next_expiry_ns: u64,
     /// No commands on keys yet.
     loading: bool,
     /// Of `settings`.
@@ -210,6 +211,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             stopping: Stopping::No,
             failed: None,
             next_report_ns: 0,
+            next_expiry_ns: 0,
             loading: true,
             generation,
         }

@@ -112,6 +112,9 @@ impl<N: Net, D: Disk> Core<N, D> {
             failed: None,
             reply: Vec::new(),
         };
+        if let Some(conn) = self.conns.get_mut(socket) {
+            conn.barrier = true;
+        }
         let task = self.task_insert(Task::Multi(multi));
         self.multi_lock(task, 0);
         Flow::Continue

@@ -139,13 +139,14 @@ impl<N: Net, D: Disk> Core<N, D> {
         for socket in unsent.drain(..) {
             let Some(conn) = self.conns.get_mut(socket) else { continue };
             conn.listed = false;
+            if conn.stalled && !conn.is_congested() {
+                self.stalled.push_back(socket);
+            }
             if let Some(tx) = conn.next_out() {
                 self.stats.net_out_bytes.add(tx.len() as u64);
                 self.net.send(socket, tx);
             } else if conn.closing && conn.is_drained() {
                 self.close(socket);
-            } else if conn.stalled && !conn.is_congested() {
-                self.stalled.push_back(socket);
             }
         }
         self.unsent = unsent;

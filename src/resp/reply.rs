@@ -44,10 +44,13 @@ impl<'a> Reply<'a> {
         self.error_bytes(text.as_bytes());
     }
 
-    /// An error that repeats what the client has sent, which may be no UTF-8.
+    /// An error that repeats what the client has sent, which may be no UTF-8. Line ends at the end
+    /// are left out, others become spaces.
     pub fn error_bytes(&mut self, text: &[u8]) {
+        let end = text.iter().rposition(|&b| b != b'\r' && b != b'\n').map_or(0, |last| last + 1);
         self.out.push(b'-');
-        self.out.extend(text.iter().map(|&b| if b == b'\r' || b == b'\n' { b' ' } else { b }));
+        self.out
+            .extend(text[..end].iter().map(|&b| if b == b'\r' || b == b'\n' { b' ' } else { b }));
         self.out.extend_from_slice(b"\r\n");
     }
 

@@ -72,69 +72,72 @@ pub enum OpenError {
 
 impl std::fmt::Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        use OpenError::*;
         match self {
-            NoDevices => write!(f, "no data device is given"),
-            TooManyDevices => write!(f, "more than {DEVICES_MAX} data devices are given"),
-            TooManySegments => write!(f, "the data devices together exceed 16 TiB"),
-            TooSmall { name, size_bytes } => write!(
+            OpenError::NoDevices => write!(f, "no data device is given"),
+            OpenError::TooManyDevices => {
+                write!(f, "more than {DEVICES_MAX} data devices are given")
+            }
+            OpenError::TooManySegments => write!(f, "the data devices together exceed 16 TiB"),
+            OpenError::TooSmall { name, size_bytes } => write!(
                 f,
                 "{name} has {size_bytes} bytes; at least {} are needed",
                 SEGMENTS_MIN * SEGMENT_SIZE_BYTES
             ),
-            TooFewSegments { segments, cores } => write!(
+            OpenError::TooFewSegments { segments, cores } => write!(
                 f,
                 "the data devices have {segments} segments of 8 MiB, too few for {cores} cores: \
                  use larger devices or at most {} threads",
                 segments / SEGMENTS_PER_CORE_MIN
             ),
-            Foreign { name } => write!(
+            OpenError::Foreign { name } => write!(
                 f,
                 "{name} is not empty and not a Lavik device; if its contents are not needed, \
                  clear its first {BLANK_BYTES} bytes"
             ),
-            Damaged { name } => write!(
+            OpenError::Damaged { name } => write!(
                 f,
                 "both superblocks of {name} are damaged; nothing was changed; restore the \
                  device from a copy"
             ),
-            Version { name, version } => write!(
+            OpenError::Version { name, version } => write!(
                 f,
                 "{name} has format version {version}, which this program does not know; use \
                  the program that wrote it"
             ),
-            Sector { name, set, device } => write!(
+            OpenError::Sector { name, set, device } => write!(
                 f,
                 "{name} has sectors of {device} bytes, but the set was formatted for {set}; \
                  move the data to a device with sectors of {set} bytes"
             ),
-            Shrunk { name, has, needs } => write!(
+            OpenError::Shrunk { name, has, needs } => write!(
                 f,
                 "{name} has {has} bytes, but had {needs} when it was formatted; give it its \
                  size back"
             ),
-            Doubled { first, second } => {
+            OpenError::Doubled { first, second } => {
                 write!(f, "{first} and {second} are the same member of the set; give it once")
             }
-            OtherSet { first, second } => {
+            OpenError::OtherSet { first, second } => {
                 write!(f, "{first} and {second} belong to different sets; give one set only")
             }
-            Missing { member, members, present } => write!(
+            OpenError::Missing { member, members, present } => write!(
                 f,
                 "member {} of the {members} devices of the set is missing ({present} belongs to \
                  it); give all of them",
                 member + 1
             ),
-            BlankMember { name, present } => write!(
+            OpenError::BlankMember { name, present } => write!(
                 f,
                 "{name} is empty, but {present} belongs to a set that it is no part of; devices \
                  cannot be added to a set"
             ),
-            Header { name, offset, why } => {
+            OpenError::Header { name, offset, why } => {
                 write!(f, "{name}: the segment header at offset {offset} is damaged: {why}")
             }
-            Device { name, what, errno } => write!(f, "{name}: {what} failed: {errno}"),
-            Memory(error) => write!(f, "no memory for opening the data devices: {error}"),
+            OpenError::Device { name, what, errno } => write!(f, "{name}: {what} failed: {errno}"),
+            OpenError::Memory(error) => {
+                write!(f, "no memory for opening the data devices: {error}")
+            }
         }
     }
 }

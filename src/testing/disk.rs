@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::disk::{Disk, Done, Errno, Geometry, Io, Op};
+use crate::disk::{Counts, Disk, Done, Errno, Geometry, Io, Op};
 
 /// Errno of a simulated failure: EIO.
 const EIO: Errno = Errno(5);
@@ -154,6 +154,7 @@ pub struct SimPort {
     state: Rc<RefCell<State>>,
     geometry: Vec<Geometry>,
     number: usize,
+    counts: Counts,
 }
 
 impl SimDisk {
@@ -190,7 +191,12 @@ impl SimDisk {
         let mut state = self.state.borrow_mut();
         state.ports += 1;
         let geometry = state.devices.iter().map(|device| device.geometry.clone()).collect();
-        SimPort { state: Rc::clone(&self.state), geometry, number: state.ports - 1 }
+        SimPort {
+            state: Rc::clone(&self.state),
+            geometry,
+            number: state.ports - 1,
+            counts: Counts::default(),
+        }
     }
 
     /// Random bits of this machine.
@@ -389,6 +395,7 @@ impl Disk for SimPort {
         }
         state.events += u64::from(!matches!(io.op, Op::Read { .. }));
         let completed = state.completed;
+        self.counts.add(&io.op);
         state.pending.push(Pending { port: self.number, completed, io });
         Ok(())
     }
@@ -413,6 +420,10 @@ impl Disk for SimPort {
     fn in_flight(&self) -> usize {
         let state = self.state.borrow();
         state.pending.iter().filter(|pending| pending.port == self.number).count()
+    }
+
+    fn counts(&self) -> Counts {
+        self.counts
     }
 }
 
