@@ -158,12 +158,12 @@ fn maxclients() {
     }
 }
 
-/// A value of 8 MiB that arrives in pieces of odd sizes.
+/// A value of 7 MiB that arrives in pieces of odd sizes.
 #[test]
 fn large_value_in_small_pieces() {
     let server = Server::fresh("limits-pieces");
     let mut client = server.client();
-    let value: Vec<u8> = (0..8 * MIB).map(|i| ((i * 7) >> 3) as u8).collect();
+    let value: Vec<u8> = (0..7 * MIB).map(|i| ((i * 7) >> 3) as u8).collect();
     let bytes = encode(&[b"SET".as_slice(), b"k", &value]);
     let mut rest = bytes.as_slice();
     let mut size = 1;

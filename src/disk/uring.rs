@@ -1,12 +1,13 @@
 //! Regular files and block devices with direct I/O over the core's io_uring.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use io_uring::{opcode, types};
 
@@ -16,6 +17,9 @@ use crate::ring::{Class, Completion, Ring, user_data};
 
 /// Requests of one core in flight on all devices.
 const IN_FLIGHT_MAX: usize = 4096;
+/// How long a device that another process holds is waited for, and between two looks.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
+const LOCK_RETRY: Duration = Duration::from_millis(10);
 
 /// An opened device, shared by all cores.
 #[derive(Debug)]
@@ -44,19 +48,27 @@ impl Device {
         let sector_size = sector_size(&file, kind.is_block_device())?;
         let volatile_cache = !kind.is_block_device() || has_write_cache(path);
         let name = path.display().to_string();
-        lock(&file, &name)?;
+        lock(&file)?;
         Ok(Device { file, geometry: Geometry { name, size_bytes, sector_size, volatile_cache } })
     }
 }
 
 /// Refuses a device that another server has open: two writers would destroy each other's data.
-fn lock(file: &File, name: &str) -> io::Result<()> {
-    file.try_lock().map_err(|error| match error {
-        std::fs::TryLockError::WouldBlock => {
-            io::Error::other(format!("{name} is in use by another process"))
+/// The kernel keeps the files of a killed process open until its last io_uring request has ended,
+/// so a lock that is held is waited for: such a request may be a write.
+fn lock(file: &File) -> io::Result<()> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(()),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Err(TryLockError::WouldBlock) if waited >= LOCK_WAIT_MAX => {
+                return Err(io::Error::other("it is in use by another process"));
+            }
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_RETRY),
         }
-        std::fs::TryLockError::Error(error) => error,
-    })
+        waited += LOCK_RETRY;
+    }
 }
 
 fn block_device_size(file: &File) -> io::Result<u64> {
@@ -271,7 +283,7 @@ impl Disk for BlockingDisk {
     }
 
     fn poll(&mut self, done: &mut Vec<Done>) {
-        let wait = (self.disk.in_flight() > 0).then_some(std::time::Duration::from_millis(10));
+        let wait = (self.disk.in_flight() > 0).then_some(Duration::from_millis(10));
         self.ring.submit(wait);
         self.ring.reap();
         self.disk.poll(done);

@@ -3,16 +3,22 @@
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::thread;
+use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::config::Net;
 
+/// An address in use is tried again this often, and so long apart.
+const ATTEMPTS: u32 = 40;
+const RETRY: Duration = Duration::from_millis(25);
+
 /// Binds and listens on every address of the settings.
 pub fn bind(net: &Net) -> Result<Vec<OwnedFd>, String> {
     let mut listeners = Vec::new();
     for (address, optional) in net.listen_addresses() {
-        match listen(address, net.tcp_backlog) {
+        match listen_patiently(address, net.tcp_backlog) {
             Ok(listener) => {
                 log::info!("listening on {address}");
                 listeners.push(listener);
@@ -25,6 +31,17 @@ pub fn bind(net: &Net) -> Result<Vec<OwnedFd>, String> {
         return Err("none of the addresses of --bind can be listened on".into());
     }
     Ok(listeners)
+}
+
+/// The kernel may keep the listener of a killed predecessor for a moment.
+fn listen_patiently(address: SocketAddr, backlog: u32) -> io::Result<OwnedFd> {
+    for _ in 0..ATTEMPTS {
+        match listen(address, backlog) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => thread::sleep(RETRY),
+            outcome => return outcome,
+        }
+    }
+    listen(address, backlog)
 }
 
 fn listen(address: SocketAddr, backlog: u32) -> io::Result<OwnedFd> {

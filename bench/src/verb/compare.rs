@@ -56,7 +56,8 @@ pub fn run(options: &Options) -> Result<(), String> {
     super::write_json(options.json.as_deref(), &report)
 }
 
-const HEAD: &str = "                                QPS x1000  CPU us/op    p50 us    p99 us  p99.9 us  \
+const HEAD: &str = "                                \
+                    QPS x1000  CPU us/op    p50 us    p99 us  p99.9 us  \
                     reads/GET  bytes/GET   A/B of QPS (quartiles)   A/B of CPU";
 
 fn print_head(options: &Options, host: &Host, specs: [&ServerSpec; 2], dataset: &Dataset) {
