@@ -13,7 +13,7 @@ const KEYS_PER_PARTITION: usize = 48;
 
 /// Partitions are merged again when fewer keys than this fall on one: far enough from the above
 /// that no partition is split and merged in turn.
-const KEYS_PER_PARTITION_MIN: usize = 16;
+const KEYS_PER_PARTITION_MIN: usize = 24;
 
 /// Draws of [`Index::random`] before it takes what comes next.
 const DRAWS_MAX: u32 = 64;
@@ -83,6 +83,8 @@ pub struct Index {
     split: u32,
     slots: Arena<Slot>,
     expiries: Arena<Expiry>,
+    /// Empty but for the time of a split or merge: memory for the keys on their way.
+    moving: Vec<Key>,
     len: usize,
     expires: usize,
 }
@@ -187,7 +189,9 @@ impl Index {
 
     /// Memory held, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        self.partitions.memory_bytes() + self.slots.memory_bytes() + self.expiries.memory_bytes()
+        let moving = self.moving.capacity() * size_of::<Key>();
+        let partitions = self.partitions.memory_bytes() + moving;
+        partitions + self.slots.memory_bytes() + self.expiries.memory_bytes()
     }
 
     /// Forgets all keys and gives the memory back.
@@ -374,11 +378,12 @@ impl Index {
     fn split(&mut self) {
         let bit = self.mask + 1;
         let low = self.split;
-        let (stay, go): (Vec<Key>, Vec<Key>) =
-            self.take(low).into_iter().partition(|key| !key.slot.has(bit));
         self.partitions.push(Partition::default());
-        self.fill(low, &stay);
-        self.fill(low + bit, &go);
+        let mut keys = mem::take(&mut self.moving);
+        self.take(low, &mut keys);
+        self.fill(low, keys.iter().filter(|key| !key.slot.has(bit)));
+        self.fill(low + bit, keys.iter().filter(|key| key.slot.has(bit)));
+        self.put_back(keys);
         self.split += 1;
         if self.split == bit {
             self.mask = self.mask << 1 | 1;
@@ -395,34 +400,42 @@ impl Index {
         self.split -= 1;
         let bit = self.mask + 1;
         let low = self.split;
-        let mut keys = self.take(low);
-        keys.iter_mut().for_each(|key| key.slot.restore(bit, false));
-        let mut high = self.take(low + bit);
-        high.iter_mut().for_each(|key| key.slot.restore(bit, true));
-        keys.append(&mut high);
-        // Stable: expiries and slots of equal order stay in step. Two sorted halves: linear.
+        let mut keys = mem::take(&mut self.moving);
+        self.take(low, &mut keys);
+        let stay = keys.len();
+        self.take(low + bit, &mut keys);
+        for (place, key) in keys.iter_mut().enumerate() {
+            key.slot.restore(bit, place >= stay);
+        }
+        // Stable: slots of equal order stay in step with their expiries. Two sorted halves.
         keys.sort_by_key(|key| key.slot.order());
-        self.fill(low, &keys);
+        self.fill(low, keys.iter());
+        self.put_back(keys);
         self.partitions.pop();
     }
 
-    /// The keys of a partition, which is empty afterwards.
-    fn take(&mut self, partition: u32) -> Vec<Key> {
-        let keys = self.keys(partition).collect();
+    fn put_back(&mut self, mut keys: Vec<Key>) {
+        keys.clear();
+        self.moving = keys;
+    }
+
+    /// Adds the keys of a partition to `keys` and empties it.
+    fn take(&mut self, partition: u32, keys: &mut Vec<Key>) {
+        keys.extend(self.keys(partition));
         let old = mem::take(self.partitions.get_mut(partition as usize));
         let moved = self.slots.free(old.slots);
         self.set_slots(partition, Run::default(), moved);
         let moved = self.expiries.free(old.expiries);
         self.set_expiries(partition, Run::default(), moved);
-        keys
     }
 
     /// Puts keys in order into an empty partition.
-    fn fill(&mut self, partition: u32, keys: &[Key]) {
-        let slots = self.slots.write(partition, keys.len(), keys.iter().map(|key| key.slot));
-        let expiring = keys.iter().filter(|key| key.slot.expires()).count();
-        let expiries = keys.iter().filter(|key| key.slot.expires()).map(|key| key.expiry);
-        let expiries = self.expiries.write(partition, expiring, expiries);
+    fn fill<'a>(&mut self, partition: u32, keys: impl Iterator<Item = &'a Key> + Clone) {
+        let expiring = keys.clone().filter(|key| key.slot.expires());
+        let len = keys.clone().count();
+        let slots = self.slots.write(partition, len, keys.map(|key| key.slot));
+        let len = expiring.clone().count();
+        let expiries = self.expiries.write(partition, len, expiring.map(|key| key.expiry));
         *self.partitions.get_mut(partition as usize) = Partition { slots, expiries };
     }
 

@@ -12,8 +12,11 @@ const CHUNK_LEN: usize = 1024;
 
 /// So many chunks are smaller: about twenty capacities are in use, each with a last chunk that is
 /// half empty, and a small arena feels it.
-const SMALL_CHUNKS: usize = 256;
+const SMALL_CHUNKS: usize = 512;
 const SMALL_CHUNK_LEN: usize = CHUNK_LEN / 2;
+
+/// One spare chunk is kept for so many in use; more go back to the allocator.
+const SPARE_PART: usize = 32;
 
 /// Chunks that the 32 bits of [`Run::first`] can name.
 const CHUNKS_MAX: u32 = (1u64 << 32).div_euclid(CHUNK_LEN as u64) as u32;
@@ -76,12 +79,6 @@ struct Chunk<T> {
     before: u32,
 }
 
-impl<T> Chunk<T> {
-    fn size_bytes(&self) -> usize {
-        self.items.capacity() * size_of::<T>() + self.owners.capacity() * size_of::<u32>()
-    }
-}
-
 #[derive(Debug)]
 pub struct Arena<T> {
     chunks: Pages<Chunk<T>>,
@@ -89,12 +86,21 @@ pub struct Arena<T> {
     vacant: Vec<u32>,
     /// By capacity: the last chunk.
     last: Vec<u32>,
+    /// Memory of chunks given back, for the next ones. Kept from the allocator: it would cut
+    /// smaller pieces from them.
+    spare: Vec<Vec<T>>,
     chunks_bytes: usize,
 }
 
 impl<T> Default for Arena<T> {
     fn default() -> Arena<T> {
-        Arena { chunks: Pages::default(), vacant: Vec::new(), last: Vec::new(), chunks_bytes: 0 }
+        Arena {
+            chunks: Pages::default(),
+            vacant: Vec::new(),
+            last: Vec::new(),
+            spare: Vec::new(),
+            chunks_bytes: 0,
+        }
     }
 }
 
@@ -145,7 +151,7 @@ impl<T: Copy + Default> Arena<T> {
         None
     }
 
-    /// A new run of `len` items.
+    /// A new run of the first `len` items.
     pub fn write(&mut self, owner: u32, len: usize, items: impl Iterator<Item = T>) -> Run {
         let mut run = self.alloc(owner, len);
         run.len = len as u16;
@@ -231,41 +237,52 @@ impl<T: Copy + Default> Arena<T> {
                 return before;
             }
         }
+        let chunk = self.new_chunk(capacity, before);
         let number = self.vacant.pop().unwrap_or_else(|| {
             self.chunks.push(Chunk::default());
             self.chunks.len() as u32 - 1
         });
         assert!(number < CHUNKS_MAX, "index of 2^32 slots is full");
-        let chunk = self.new_chunk(capacity, before);
-        self.chunks_bytes += chunk.size_bytes();
         *self.chunks.get_mut(number as usize) = chunk;
         self.last[capacity] = number;
         number
     }
 
-    fn new_chunk(&self, capacity: usize, before: u32) -> Chunk<T> {
-        let in_use = self.chunks.len() - self.vacant.len();
-        let len = if in_use <= SMALL_CHUNKS { SMALL_CHUNK_LEN } else { CHUNK_LEN };
-        let runs = (len / capacity).max(1);
-        Chunk {
-            items: Vec::with_capacity(runs * capacity),
-            owners: Vec::with_capacity(runs),
-            capacity: capacity as u16,
-            before,
-        }
+    fn new_chunk(&mut self, capacity: usize, before: u32) -> Chunk<T> {
+        let spare = self.spare.pop_if(|items| items.capacity() >= capacity);
+        let items = spare.unwrap_or_else(|| {
+            let small = self.in_use() <= SMALL_CHUNKS;
+            let len = if small { SMALL_CHUNK_LEN } else { CHUNK_LEN };
+            let items = Vec::with_capacity(len.max(capacity));
+            self.chunks_bytes += items.capacity() * size_of::<T>();
+            items
+        });
+        let owners = Vec::with_capacity(items.capacity() / capacity);
+        self.chunks_bytes += owners.capacity() * size_of::<u32>();
+        Chunk { items, owners, capacity: capacity as u16, before }
     }
 
     fn retire(&mut self, number: u32) {
         let chunk = mem::take(self.chunks.get_mut(number as usize));
         self.last[chunk.capacity as usize] = chunk.before;
-        self.chunks_bytes -= chunk.size_bytes();
         self.vacant.push(number);
+        self.chunks_bytes -= chunk.owners.capacity() * size_of::<u32>();
+        if chunk.items.capacity() <= CHUNK_LEN && self.spare.len() <= self.in_use() / SPARE_PART {
+            self.spare.push(chunk.items);
+        } else {
+            self.chunks_bytes -= chunk.items.capacity() * size_of::<T>();
+        }
+    }
+
+    fn in_use(&self) -> usize {
+        self.chunks.len() - self.vacant.len()
     }
 
     /// All memory that is held, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let tables = (self.vacant.capacity() + self.last.capacity()) * size_of::<u32>();
-        self.chunks_bytes + self.chunks.memory_bytes() + tables
+        let spares = self.spare.capacity() * size_of::<Vec<T>>();
+        self.chunks_bytes + self.chunks.memory_bytes() + tables + spares
     }
 }
 
