@@ -21,6 +21,9 @@ const SPARE_PART: usize = 32;
 /// Chunks that the 32 bits of [`Run::first`] can name.
 const CHUNKS_MAX: u32 = (1u64 << 32).div_euclid(CHUNK_LEN as u64) as u32;
 
+/// Chunks to a page of their table.
+const CHUNKS_PAGE: usize = 256;
+
 const NO_CHUNK: u32 = u32::MAX;
 
 /// An array in an [`Arena`]: at most 65,535 items.
@@ -66,7 +69,7 @@ impl Moved {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Chunk<T> {
     /// The runs, side by side. Grows by a run at a time within its allocation, so that memory is
     /// touched when it is needed, not before.
@@ -79,9 +82,15 @@ struct Chunk<T> {
     before: u32,
 }
 
+impl<T> Default for Chunk<T> {
+    fn default() -> Chunk<T> {
+        Chunk { items: Vec::new(), owners: Vec::new(), capacity: 0, before: NO_CHUNK }
+    }
+}
+
 #[derive(Debug)]
 pub struct Arena<T> {
-    chunks: Pages<Chunk<T>>,
+    chunks: Pages<Chunk<T>, CHUNKS_PAGE>,
     /// Numbers of chunks without memory.
     vacant: Vec<u32>,
     /// By capacity: the last chunk.
@@ -239,7 +248,7 @@ impl<T: Copy + Default> Arena<T> {
         }
         let chunk = self.new_chunk(capacity, before);
         let number = self.vacant.pop().unwrap_or_else(|| {
-            self.chunks.push(Chunk::default());
+            self.chunks.grow();
             self.chunks.len() as u32 - 1
         });
         assert!(number < CHUNKS_MAX, "index of 2^32 slots is full");
@@ -286,60 +295,51 @@ impl<T: Copy + Default> Arena<T> {
     }
 }
 
-/// A growing array that is never copied: pages of up to 16 KiB.
+/// A growing array that is never copied: pages of `PAGE_LEN` items, a power of two.
 #[derive(Debug)]
-pub struct Pages<T> {
-    pages: Vec<Vec<T>>,
+pub struct Pages<T, const PAGE_LEN: usize> {
+    pages: Vec<Box<[T; PAGE_LEN]>>,
+    len: usize,
 }
 
-impl<T> Default for Pages<T> {
-    fn default() -> Pages<T> {
-        Pages { pages: Vec::new() }
+impl<T, const PAGE_LEN: usize> Default for Pages<T, PAGE_LEN> {
+    fn default() -> Pages<T, PAGE_LEN> {
+        Pages { pages: Vec::new(), len: 0 }
     }
 }
 
-impl<T> Pages<T> {
-    const PAGE_BITS: u32 = (16384 / size_of::<T>()).ilog2();
-    const PAGE_LEN: usize = 1 << Self::PAGE_BITS;
-
+impl<T: Default, const PAGE_LEN: usize> Pages<T, PAGE_LEN> {
     #[inline]
     pub fn get(&self, at: usize) -> &T {
-        &self.pages[at >> Self::PAGE_BITS][at % Self::PAGE_LEN]
+        &self.pages[at / PAGE_LEN][at % PAGE_LEN]
     }
 
     #[inline]
     pub fn get_mut(&mut self, at: usize) -> &mut T {
-        &mut self.pages[at >> Self::PAGE_BITS][at % Self::PAGE_LEN]
+        &mut self.pages[at / PAGE_LEN][at % PAGE_LEN]
     }
 
     pub fn len(&self) -> usize {
-        match self.pages.last() {
-            Some(page) => (self.pages.len() - 1) * Self::PAGE_LEN + page.len(),
-            None => 0,
-        }
+        self.len
     }
 
-    pub fn push(&mut self, item: T) {
-        match self.pages.last_mut() {
-            Some(page) if page.len() < Self::PAGE_LEN => page.push(item),
-            _ => {
-                let mut page = Vec::with_capacity(Self::PAGE_LEN);
-                page.push(item);
-                self.pages.push(page);
-            }
+    /// Adds a default item.
+    pub fn grow(&mut self) {
+        if self.len == self.pages.len() * PAGE_LEN {
+            self.pages.push(Box::new(std::array::from_fn(|_| T::default())));
         }
+        self.len += 1;
     }
 
-    pub fn pop(&mut self) -> Option<T> {
-        let item = self.pages.last_mut()?.pop();
-        if self.pages.last().is_some_and(Vec::is_empty) {
-            self.pages.pop();
-        }
-        item
+    /// Removes the last item.
+    pub fn shrink(&mut self) {
+        self.len -= 1;
+        *self.get_mut(self.len) = T::default();
+        self.pages.truncate(self.len.div_ceil(PAGE_LEN));
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.pages.len() * Self::PAGE_LEN * size_of::<T>()
-            + self.pages.capacity() * size_of::<Vec<T>>()
+        let page_bytes = PAGE_LEN * size_of::<T>();
+        self.pages.len() * page_bytes + self.pages.capacity() * size_of::<Box<[T; PAGE_LEN]>>()
     }
 }

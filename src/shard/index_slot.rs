@@ -85,8 +85,11 @@ pub trait Ordered {
 #[inline]
 pub fn lower_bound<T: Ordered>(items: &[T], order: u32) -> usize {
     let mut at = (u64::from(order) * items.len() as u64 >> 32) as usize;
-    while at < items.len() && items[at].order() < order {
-        at += 1;
+    if at >= items.len() {
+        return 0;
+    }
+    if items[at].order() < order {
+        return at + items[at..].iter().take_while(|item| item.order() < order).count();
     }
     while at > 0 && items[at - 1].order() >= order {
         at -= 1;
