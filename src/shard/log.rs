@@ -14,7 +14,7 @@ use crate::mem::LogBuf;
 use crate::shard::footer::{self, Trailer};
 use crate::shard::index::KeyHash;
 use crate::shard::record::{self, Lsn, PlaceSeed, Put, TOMBSTONE_UNITS, UNIT};
-use crate::shard::segment::{Epoch, Header, SEGMENT_SIZE, State};
+use crate::shard::segment::{Epoch, Header, SEGMENT_SIZE, Sector, State};
 use crate::shard::table::Segments;
 
 /// Largest single device write of records, in bytes.
@@ -152,11 +152,11 @@ impl SegmentBuf {
         }
     }
 
-    fn has_room(&self, need: Need, sector_size: usize) -> bool {
+    fn has_room(&self, need: Need, sector: Sector) -> bool {
         let end = self.end + need.units as usize * UNIT;
         let spare = need.footer_bytes as usize + footer::ENTRY_BYTES;
         let Some(footer_at) = self.footer_at.checked_sub(spare) else { return false };
-        end.next_multiple_of(sector_size) <= footer_at / sector_size * sector_size
+        sector.ceil(end) <= sector.floor(footer_at)
     }
 }
 
@@ -276,7 +276,7 @@ pub fn untag(tag: u64) -> Option<(TagKind, u64)> {
 pub struct Log {
     core: u16,
     options: LogOptions,
-    sector_size: usize,
+    sector: Sector,
     bufs: Vec<SegmentBuf>,
     open: Option<usize>,
     /// Buffers whose segments are not sealed, oldest first; the open one is the last.
@@ -317,7 +317,7 @@ impl Log {
         Log {
             core,
             options,
-            sector_size: segments.sector_size(),
+            sector: Sector::new(segments.sector_size()),
             bufs: bufs.into_iter().map(SegmentBuf::new).collect(),
             open: None,
             order: VecDeque::new(),
@@ -373,7 +373,7 @@ impl Log {
         }
         if let Some(slot) = self.open {
             let open = &self.bufs[slot];
-            if open.has_room(need, self.sector_size) {
+            if open.has_room(need, self.sector) {
                 let allowed = need.privileged || !open.reserved || !segments.is_full();
                 return if allowed { Ok(()) } else { Err(AppendError::Full) };
             }
@@ -410,7 +410,7 @@ impl Log {
         open.base = self.next;
         open.previous = self.previous;
         open.reserved = reserved;
-        open.end = self.sector_size;
+        open.end = self.sector.size();
         open.footer_at = footer::TRAILER_AT;
         open.submitted = 0;
         open.values = 0;
@@ -530,8 +530,9 @@ impl Log {
         open.footer_at = footer_at;
         let start = open.end;
         open.end += entry.units as usize * UNIT;
-        if start / self.sector_size != open.end / self.sector_size {
-            let ends_there = open.end.is_multiple_of(self.sector_size);
+        let whole_end = self.sector.floor(open.end);
+        if whole_end > start {
+            let ends_there = whole_end == open.end;
             open.whole = if ends_there { lsn } else { Lsn(lsn.0 - 1) };
         }
         open.entries += 1;
@@ -544,7 +545,7 @@ impl Log {
     fn pad(&mut self, slot: usize) {
         let open = &self.bufs[slot];
         let at = open.end;
-        let end = at.next_multiple_of(self.sector_size);
+        let end = self.sector.ceil(at);
         if at == end {
             return;
         }
@@ -672,7 +673,7 @@ impl Log {
             self.write_to_end(disk, segments, slot, true);
         } else {
             let open = &self.bufs[slot];
-            let whole = open.end / self.sector_size * self.sector_size;
+            let whole = self.sector.floor(open.end);
             if whole >= open.submitted + self.options.flush_size_bytes {
                 self.write_to_end(disk, segments, slot, false);
             }
@@ -690,7 +691,7 @@ impl Log {
         if self.bufs[slot].submitted == 0 {
             self.encode_header(segments, slot);
         }
-        let end = self.bufs[slot].end / self.sector_size * self.sector_size;
+        let end = self.sector.floor(self.bufs[slot].end);
         while self.bufs[slot].submitted < end {
             let start = self.bufs[slot].submitted;
             let stop = end.min(start + WRITE_SIZE_MAX);
@@ -719,7 +720,7 @@ impl Log {
             previous: open.previous,
             durable,
         };
-        header.encode(open.buf.get_mut(0..self.sector_size));
+        header.encode(open.buf.get_mut(0..self.sector.size()));
     }
 
     fn write(
@@ -756,7 +757,7 @@ impl Log {
     fn is_drained(&mut self, slot: usize) -> bool {
         let draining = &self.bufs[slot];
         let last = Lsn(draining.base.0 + u64::from(draining.entries) - 1);
-        if draining.submitted < draining.end || self.written < last {
+        if draining.submitted < draining.end {
             return false;
         }
         self.want_sync(last);
@@ -766,7 +767,7 @@ impl Log {
     fn write_footer(&mut self, disk: &mut impl Disk, segments: &Segments, slot: usize) {
         let closing = &mut self.bufs[slot];
         closing.phase = Phase::Closing;
-        let start = closing.footer_at / self.sector_size * self.sector_size;
+        let start = self.sector.floor(closing.footer_at);
         closing.buf.get_mut(start..closing.footer_at).fill(0);
         let entries = closing.buf.get(closing.footer_at..footer::TRAILER_AT);
         let trailer = Trailer {

@@ -17,6 +17,33 @@ pub const VERSION: u16 = 1;
 const MAGIC: &[u8; 8] = b"LAVIKSEG";
 const CRC_AT: usize = HEADER_BYTES - 4;
 
+/// Size of a sector, for rounding offsets on the hot path: a power of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sector {
+    mask: usize,
+}
+
+impl Sector {
+    pub fn new(size_bytes: usize) -> Sector {
+        assert!(size_bytes.is_power_of_two());
+        Sector { mask: size_bytes - 1 }
+    }
+
+    pub fn size(self) -> usize {
+        self.mask + 1
+    }
+
+    /// Start of the sector that holds byte `at`.
+    pub fn floor(self, at: usize) -> usize {
+        at & !self.mask
+    }
+
+    /// First sector boundary not below `at`.
+    pub fn ceil(self, at: usize) -> usize {
+        (at + self.mask) & !self.mask
+    }
+}
+
 /// Random name of a set of devices, made when it was formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SetId(pub [u8; 16]);

@@ -5,6 +5,7 @@ use crate::limits::SEGMENT_SIZE_BYTES;
 use crate::mem::BufPool;
 use crate::shard::log::RECORD_SIZE_MAX;
 use crate::shard::set::SetChange;
+use crate::shard::table::Life;
 use crate::shard::view::Kind;
 use crate::shard::{AppendError, Lsn, ReadError, Shard, UnitOp, UnitWrite};
 use crate::testing::disk::{Cut, Media, SimDisk, SimRandom};
@@ -387,6 +388,77 @@ fn steady_overwrite_reuses_segments_and_stale_records_stay_dead() {
     assert!(bench.rig.contents() == bench.model.now());
 }
 
+/// Seven values of a megabyte: most of a segment.
+fn put_seven(bench: &mut Bench, name: &str) {
+    for i in 0..7 {
+        let key = format!("{name}{i}").into_bytes();
+        while bench.put(&key, &[1; 1_000_000], None) == Err(AppendError::Busy) {
+            bench.rig.turn(0);
+        }
+        bench.rig.turn(0);
+    }
+}
+
+/// Makes everything durable and gives reclaim time to free what it can.
+fn rest(rig: &mut Rig) {
+    rig.shards.iter_mut().for_each(Shard::request_sync);
+    rig.settle();
+    for _ in 0..100 {
+        rig.now.mono_ns += 2_000_000;
+        (0..rig.shards.len()).for_each(|core| rig.turn(core));
+    }
+}
+
+/// A dead version of "victim" in segment 1, among live keys, is hidden by what segment 2 holds,
+/// beside dead values only: a tombstone or an expired version.
+fn what_hides_stays(expired: bool) {
+    let geometry = geometry(&[20], 4096, false);
+    let disk = SimDisk::new(&geometry, 27);
+    let mut bench = Bench::new(&disk, options(1), 27);
+    bench.put(b"victim", &[2; 1_000_000], None).unwrap();
+    put_seven(&mut bench, "keep");
+    bench.put(b"first in the second", &[2; 1_000_000], None).unwrap();
+    if expired {
+        bench.put(b"victim", b"mortal", Some(1)).unwrap();
+        assert_eq!((0..2).map(|_| bench.rig.shards[0].expire_step(1)).sum::<usize>(), 1);
+    } else {
+        bench.delete(b"victim").unwrap();
+    }
+    (0..5).for_each(|_| put_seven(&mut bench, "change"));
+    bench.put(b"first in the second", b"", None).unwrap();
+    rest(&mut bench.rig);
+    let life = |bench: &Bench, segment| bench.rig.segments.life(segment);
+    assert_eq!(life(&bench, 1), Life::Sealed, "it holds the dead victim and live keys");
+    assert_eq!(life(&bench, 2), Life::Empty, "what it holds hides the victim");
+    assert_eq!(life(&bench, 3), Life::Free, "only dead values");
+    // Two restarts, because the first one could free what the second one misses.
+    let mut media = disk.media();
+    for _ in 0..2 {
+        let disk = SimDisk::with_media(&geometry, media, 1);
+        let mut after = start(&disk, options(2));
+        (0..3).for_each(|_| after.shards.iter_mut().for_each(|s| drop(s.expire_step(1))));
+        let (core, hash) = after.home(b"victim");
+        assert_eq!(after.shards[core].lookup(0, &hash, 2), None);
+        assert_eq!(after.shards.iter().map(|shard| shard.len(0)).sum::<usize>(), 15);
+        rest(&mut after);
+        media = disk.media();
+    }
+    put_seven(&mut bench, "keep");
+    (0..3).for_each(|_| put_seven(&mut bench, "change"));
+    rest(&mut bench.rig);
+    assert_eq!((life(&bench, 1), life(&bench, 2)), (Life::Free, Life::Free));
+}
+
+#[test]
+fn a_tombstone_stays_while_it_hides_something() {
+    what_hides_stays(false);
+}
+
+#[test]
+fn an_expired_record_stays_while_it_hides_something() {
+    what_hides_stays(true);
+}
+
 #[test]
 fn a_read_that_meets_a_reused_segment_is_stale() {
     let disk = SimDisk::new(&geometry(&[12], 4096, false), 9);
@@ -581,6 +653,9 @@ fn a_cleared_database_stays_cleared_from_when_the_superblock_says_so() {
     let horizon = bench.rig.segments.new_horizon();
     bench.rig.shards.iter_mut().for_each(|shard| shard.clear_db(0, horizon));
     assert_eq!(bench.rig.shards.iter().map(|shard| shard.len(0)).sum::<usize>(), 0);
+    rest(&mut bench.rig);
+    let usage = bench.rig.segments.usage();
+    assert_eq!(usage.dead_units, 0, "nothing is dead before the superblocks say so");
     let put_after: Vec<Vec<u8>> = (0..9).map(|i| format!("after{i}").into_bytes()).collect();
     for key in &put_after {
         bench.put(key, b"new", None).unwrap();
@@ -599,6 +674,8 @@ fn a_cleared_database_stays_cleared_from_when_the_superblock_says_so() {
         let old = found.keys().filter(|(_, key)| key.starts_with(b"key")).count();
         assert!(old == 0 || old == 50, "{old} of 50");
     }
+    let found = crash(&disk, &mut random);
+    assert!(!found.keys().any(|(_, key)| key.starts_with(b"key")), "it is durable now");
     bench.rig.settle();
     let found = crash(&disk, &mut random);
     let keys: Vec<&[u8]> = found.keys().map(|(_, key)| &key[..]).collect();
@@ -704,9 +781,10 @@ fn a_sealed_segment_vouches_for_the_one_before_it() {
     }
     bench.rig.shards[0].seal_for_shutdown();
     bench.rig.settle();
-    // The first of two segments loses its trailer and its last record but one.
+    // The first of two segments loses its trailer and its last record, which was not complete
+    // when the second was opened.
     disk.poke(0, 2 * SEGMENT_SIZE_BYTES - 1, &[0xee]);
-    disk.poke(0, SEGMENT_SIZE_BYTES + 19 * 410_048, &[0xee; 100]);
+    disk.poke(0, SEGMENT_SIZE_BYTES + 19 * 410_032 + 1000, &[0xee; 8]);
     match Rig::start(&disk, options(1)) {
         Err(StartError::Damage(damage)) => assert_eq!(
             damage.to_string(),
