@@ -283,10 +283,8 @@ mod tests {
     fn memory_and_access() {
         assert_eq!(
             faults("--registered-buffer-mb-per-worker 4096"),
-            [
-                "registered-buffer-mb-per-worker: with storage-write-buffers-per-worker that is \
-                 4128 MiB for each of 4 cores, the machine has 8192 MiB"
-            ]
+            ["registered-buffer-mb-per-worker: with storage-write-buffers-per-worker that is \
+                 4128 MiB for each of 4 cores, the machine has 8192 MiB"]
         );
         let unprotected =
             "protected-mode: needs a requirepass, as bind is not only loopback addresses";

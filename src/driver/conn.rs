@@ -12,6 +12,8 @@ use crate::resp::ParseState;
 const GATHER_BYTES_MAX: usize = 16 * 1024;
 /// A gathered buffer is not grown beyond this.
 const TAIL_BYTES_MAX: usize = 64 * 1024;
+/// Room that a buffer for gathering starts with: a pipelined batch of small values.
+const TAIL_BYTES_START: usize = 32 * 1024;
 /// Replies waiting to leave above which the connection's commands wait.
 const OUT_BYTES_MAX: usize = 1 << 20;
 /// Replies not yet made above which the connection's commands wait.
@@ -124,7 +126,7 @@ impl Conn {
 
     /// Fills a reserved place; everything that is complete up to the first gap may leave. The
     /// buffer is handed back when nobody wants it.
-    pub fn fill(&mut self, seq: Seq, tx: Tx) -> Option<Tx> {
+    pub fn fill(&mut self, seq: Seq, tx: Tx, mut spare: impl FnMut() -> Vec<u8>) -> Option<Tx> {
         let place = seq.0.wrapping_sub(self.first) as usize;
         let owed = self.owed.get_mut(place)?;
         let unwanted = match owed {
@@ -141,7 +143,7 @@ impl Conn {
         while let Some(Owed::Ready(_)) = self.owed.front() {
             let Some(Owed::Ready(tx)) = self.owed.pop_front() else { break };
             self.first = self.first.wrapping_add(1);
-            self.push_out(tx);
+            self.push_out(tx, &mut spare);
         }
         unwanted
     }
@@ -171,7 +173,7 @@ impl Conn {
         }
     }
 
-    fn push_out(&mut self, tx: Tx) {
+    fn push_out(&mut self, tx: Tx, spare: &mut impl FnMut() -> Vec<u8>) {
         self.out_bytes += tx.len();
         let alone = self.out.is_empty() && !self.sending && self.owed.is_empty();
         let gather = tx.len() < GATHER_BYTES_MAX && !(alone && matches!(tx, Tx::Value { .. }));
@@ -186,7 +188,8 @@ impl Conn {
                 Tx::Bytes(bytes) => self.out.push_back(Tx::Bytes(bytes)),
                 Tx::Value { .. } => {
                     // Room for the rest of the batch, so that it is gathered without growing.
-                    let mut tail = Vec::with_capacity(GATHER_BYTES_MAX);
+                    let mut tail = spare();
+                    tail.reserve(TAIL_BYTES_START);
                     tail.extend_from_slice(tx.as_slice());
                     self.out.push_back(Tx::Bytes(tail));
                 }

@@ -352,7 +352,7 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// DRAM of this core that grows with data and clients, in bytes.
     pub(super) fn memory_bytes(&self) -> u64 {
-        (self.shard.memory_bytes() + self.client_bytes) as u64
+        (self.index_bytes + self.client_bytes) as u64
     }
 
     pub(super) fn origin(&self, conn: SocketId, seq: super::conn::Seq) -> Origin {

@@ -151,7 +151,8 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     /// Phase 5: makes the turn's figures visible to INFO and the metrics endpoint.
-    pub(super) fn publish(&self) {
+    pub(super) fn publish(&mut self) {
+        self.index_bytes = self.shard.memory_bytes();
         let counts = self.disk.counts();
         self.stats.device_reads.set(counts.reads);
         self.stats.device_read_bytes.set(counts.read_bytes);
@@ -159,7 +160,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         self.stats.device_write_bytes.set(counts.write_bytes);
         self.stats.device_flushes.set(counts.flushes);
         self.stats.client_bytes.set(self.client_bytes as i64);
-        self.stats.index_bytes.set(self.shard.memory_bytes() as i64);
+        self.stats.index_bytes.set(self.index_bytes as i64);
     }
 
     /// Removes expired keys: a few looks each time, more while they find something.

@@ -106,6 +106,8 @@ pub struct Core<N, D> {
     unsent: Vec<SocketId>,
     remote_in_flight: usize,
     client_bytes: usize,
+    /// Of the index, as of the last publication.
+    index_bytes: usize,
     frozen: global::Frozen,
     spares: Vec<Vec<u8>>,
     packets: Vec<message::Packet>,
@@ -198,6 +200,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             unsent: Vec::new(),
             remote_in_flight: 0,
             client_bytes: 0,
+            index_bytes: 0,
             frozen: global::Frozen::default(),
             spares: Vec::new(),
             packets: Vec::new(),

@@ -43,7 +43,9 @@ impl<N: Net, D: Disk> Core<N, D> {
     pub(super) fn fill(&mut self, origin: Origin, tx: Tx) {
         let tx = self.spare_device_buffers(tx);
         let Some(conn) = self.conns.get_mut(origin.conn) else { return };
-        if let Some(Tx::Bytes(bytes)) = conn.fill(origin.seq, tx) {
+        let spares = &mut self.spares;
+        let spare = || spares.pop().unwrap_or_default();
+        if let Some(Tx::Bytes(bytes)) = conn.fill(origin.seq, tx, spare) {
             self.recycle(bytes);
         }
         self.wants_send(origin.conn);

@@ -2,11 +2,13 @@
 //! fixed tables that bound work in flight.
 
 mod buf;
+mod crc;
 mod log_buf;
 mod region;
 mod slots;
 
 pub use buf::{BufPool, DmaBuf};
+pub use crc::crc32c;
 pub use log_buf::{DmaSlice, LogBuf};
 pub use region::Region;
 pub use slots::{Slots, Ticket};

@@ -4,6 +4,7 @@
 //! it, so that bytes of an earlier life, of another segment or of another offset never verify.
 
 use crate::limits::{DATABASES, RECORD_UNIT_BYTES};
+use crate::mem::crc32c;
 use crate::shard::index::KeyHash;
 use crate::shard::le::{HASH_BYTES, get_hash, get_u32, get_u64, put_hash, put_u32, put_u64};
 use crate::shard::view::Kind;
@@ -118,7 +119,7 @@ impl Put<'_> {
         let (key, value) = payload.split_at_mut(self.key.len());
         key.copy_from_slice(self.key);
         value.copy_from_slice(self.value);
-        let crc = crc32c::crc32c_append(crc, payload);
+        let crc = crc32c(crc, payload);
         put_u32(out, end, crc);
         out[end + PAYLOAD_CRC_BYTES..].fill(0);
     }
@@ -138,7 +139,7 @@ pub fn encode_tombstone(
     let crc = finish_header(&mut out[..HEADER_BYTES], seed, word(lsn, KIND_NONE, flags), lengths);
     let end = HEADER_BYTES + HASH_BYTES;
     put_hash(out, HEADER_BYTES, hash);
-    let crc = crc32c::crc32c_append(crc, &out[HEADER_BYTES..end]);
+    let crc = crc32c(crc, &out[HEADER_BYTES..end]);
     put_u32(out, end, crc);
 }
 
@@ -166,7 +167,7 @@ fn word(lsn: Lsn, kind: u8, flags: u8) -> u64 {
 fn finish_header(header: &mut [u8], seed: PlaceSeed, word: u64, lengths: u32) -> u32 {
     put_u64(header, 4, word);
     put_u32(header, 12, lengths);
-    let crc = crc32c::crc32c_append(seed.0, &header[4..]);
+    let crc = crc32c(seed.0, &header[4..]);
     put_u32(header, 0, crc);
     crc
 }
@@ -225,7 +226,7 @@ impl Header {
         let extensions = usize::from(flags & WIDE != 0) + usize::from(flags & EXPIRY != 0);
         let header_len = HEADER_BYTES + EXTENSION_BYTES * extensions;
         let header = buf.get(..header_len).ok_or(Invalid::Short)?;
-        let crc = crc32c::crc32c_append(seed.0, &header[4..]);
+        let crc = crc32c(seed.0, &header[4..]);
         if crc != get_u32(head, 0) {
             return Err(Invalid::Header);
         }
@@ -312,7 +313,7 @@ impl Header {
             Body::Pad { .. } => self.header_len as usize,
             _ => {
                 let end = self.payload_end();
-                let crc = crc32c::crc32c_append(self.crc, &record[self.key_start()..end]);
+                let crc = crc32c(self.crc, &record[self.key_start()..end]);
                 if crc != get_u32(record, end) {
                     return Err(Invalid::Payload);
                 }
