@@ -672,7 +672,8 @@ fn a_cleared_database_stays_cleared_from_when_the_superblock_says_so() {
     let change = bench.rig.shards[0].change_set(SetChange::Clear { db: 0, horizon });
     bench.rig.shards.iter_mut().for_each(Shard::request_sync);
     while bench.rig.shards[0].set_durable() < change {
-        (0..2).for_each(|core| bench.rig.turn(core));
+        (0..2).for_each(|core| bench.rig.complete_one(core));
+        (0..2).for_each(|core| bench.rig.maintain(core));
         let found = crash(&disk, &mut random);
         let old = found.keys().filter(|(_, key)| key.starts_with(b"key")).count();
         assert!(old == 0 || old == 50, "{old} of 50");
