@@ -13,9 +13,12 @@ use crate::limits::SECTOR_SIZE_MAX;
 use crate::mem::LogBuf;
 use crate::shard::footer::{self, Trailer};
 use crate::shard::index::KeyHash;
+use crate::shard::log_clock::{Ages, Flusher};
 use crate::shard::record::{self, Lsn, PlaceSeed, Put, TOMBSTONE_UNITS, UNIT};
-use crate::shard::segment::{Epoch, Header, SEGMENT_SIZE, Sector, State};
+use crate::shard::segment::{Header, SEGMENT_SIZE, Sector, State};
+use crate::shard::segment_buf::{NO_SEGMENT, Need, Phase, SegmentBuf};
 use crate::shard::table::Segments;
+use crate::shard::tags::{TagKind, tag};
 
 /// Largest single device write of records, in bytes.
 const WRITE_SIZE_MAX: usize = 1 << 20;
@@ -70,98 +73,6 @@ pub struct Appended {
     pub unit: u32,
 }
 
-/// What to append, for the decision whether there is room.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Need {
-    /// Units of all records.
-    pub units: u32,
-    /// Bytes of all footer entries.
-    pub footer_bytes: u32,
-    /// Only deletes: may use the reserve.
-    pub privileged: bool,
-}
-
-impl Need {
-    /// Both together.
-    pub fn and(self, other: Need) -> Need {
-        Need {
-            units: self.units.saturating_add(other.units),
-            footer_bytes: self.footer_bytes.saturating_add(other.footer_bytes),
-            privileged: self.privileged && other.privileged,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Phase {
-    /// Holds nothing, or a sealed segment that is kept for reads.
-    Idle,
-    Open,
-    /// Full; its records are being written.
-    Draining,
-    /// Its footer is being written.
-    Closing,
-    /// Its footer is written and waits for this flush round.
-    Settling(u64),
-}
-
-/// A buffer with the segment that it holds.
-#[derive(Debug)]
-struct SegmentBuf {
-    buf: LogBuf,
-    phase: Phase,
-    segment: u32,
-    epoch: Epoch,
-    seed: u32,
-    base: Lsn,
-    /// Last LSN of the segment that was filled before.
-    previous: Lsn,
-    /// The segment came from the reserve: only deletes may go on filling it.
-    reserved: bool,
-    /// End of the records and lower end of the footer entries, in bytes.
-    end: usize,
-    footer_at: usize,
-    /// Bytes handed to the device.
-    submitted: usize,
-    values: u32,
-    tombstones: u32,
-    entries: u32,
-    /// Last LSN that lies wholly below the last sector boundary at or below `end`.
-    whole: Lsn,
-}
-
-impl SegmentBuf {
-    fn new(buf: LogBuf) -> SegmentBuf {
-        assert_eq!(buf.len(), SEGMENT_SIZE, "a log buffer holds a segment");
-        SegmentBuf {
-            buf,
-            phase: Phase::Idle,
-            segment: NO_SEGMENT,
-            epoch: Epoch(0),
-            seed: 0,
-            base: Lsn(0),
-            previous: Lsn(0),
-            reserved: false,
-            end: 0,
-            footer_at: 0,
-            submitted: 0,
-            values: 0,
-            tombstones: 0,
-            entries: 0,
-            whole: Lsn(0),
-        }
-    }
-
-    fn has_room(&self, need: Need, sector: Sector) -> bool {
-        let end = self.end + need.units as usize * UNIT;
-        let spare = need.footer_bytes as usize + footer::ENTRY_BYTES;
-        let Some(footer_at) = self.footer_at.checked_sub(spare) else { return false };
-        sector.ceil(end) <= sector.floor(footer_at)
-    }
-}
-
-const NO_SEGMENT: u32 = u32::MAX;
-
 /// A device write on its way.
 #[derive(Debug)]
 struct WriteMark {
@@ -170,105 +81,6 @@ struct WriteMark {
     /// It was not a full chunk.
     eager: bool,
     done: bool,
-}
-
-/// When the records that are not yet written were appended, to a sixteenth of the largest age.
-#[derive(Debug)]
-struct Ages {
-    /// Records above the LSN were appended after the time.
-    marks: VecDeque<(Lsn, u64)>,
-    max_ns: u64,
-}
-
-impl Ages {
-    /// Takes note of how far the log is. True when its oldest unwritten record is due.
-    fn note(&mut self, appended: Lsn, handed: Lsn, now_ns: u64) -> bool {
-        if appended == handed {
-            self.marks.clear();
-            return false;
-        }
-        while self.marks.get(1).is_some_and(|&(lsn, _)| lsn <= handed) {
-            self.marks.pop_front();
-        }
-        match self.marks.back() {
-            None => self.marks.push_back((handed, now_ns)),
-            Some(&(lsn, since_ns)) => {
-                if lsn < appended && now_ns.saturating_sub(since_ns) >= self.max_ns / 16 {
-                    self.marks.push_back((appended, now_ns));
-                }
-            }
-        }
-        self.deadline_ns().is_some_and(|deadline_ns| deadline_ns <= now_ns)
-    }
-
-    fn deadline_ns(&self) -> Option<u64> {
-        self.marks.front().map(|&(_, since_ns)| since_ns + self.max_ns)
-    }
-}
-
-/// Flushes of all devices with completed writes, in rounds: one at a time, shared by all who wait.
-#[derive(Debug, Default)]
-struct Flusher {
-    /// Without a volatile cache a completed write is durable and no round is ever needed.
-    volatile_cache: bool,
-    /// Devices with writes completed since their last flush was submitted, one bit each.
-    dirty: u64,
-    started: u64,
-    completed: u64,
-    wanted: u64,
-    in_flight: u32,
-    /// What the round in flight makes durable.
-    covers: Lsn,
-}
-
-impl Flusher {
-    /// A round that will start after now.
-    fn next_round(&mut self) -> u64 {
-        self.wanted = self.started + 1;
-        self.wanted
-    }
-
-    fn is_durable(&self, round: u64) -> bool {
-        !self.volatile_cache || self.completed >= round
-    }
-
-    fn is_due(&self) -> bool {
-        self.volatile_cache && self.in_flight == 0 && self.wanted > self.started
-    }
-}
-
-/// Tags of the shard's own requests have the top bit set; the next three bits say what it is.
-pub const OWN_TAG: u64 = 1 << 63;
-const KIND_SHIFT: u32 = 60;
-const NUMBER_MASK: u64 = (1 << KIND_SHIFT) - 1;
-
-/// Kinds of own requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TagKind {
-    Write = 0,
-    Footer = 1,
-    Flush = 2,
-    Free = 3,
-    Superblock = 4,
-    Recovery = 5,
-}
-
-pub fn tag(kind: TagKind, number: u64) -> u64 {
-    debug_assert!(number <= NUMBER_MASK);
-    OWN_TAG | (kind as u64) << KIND_SHIFT | number
-}
-
-pub fn untag(tag: u64) -> Option<(TagKind, u64)> {
-    let kind = match tag >> KIND_SHIFT {
-        8 => TagKind::Write,
-        9 => TagKind::Footer,
-        10 => TagKind::Flush,
-        11 => TagKind::Free,
-        12 => TagKind::Superblock,
-        13 => TagKind::Recovery,
-        _ => return None,
-    };
-    Some((kind, tag & NUMBER_MASK))
 }
 
 /// The log of one core.
@@ -330,7 +142,7 @@ impl Log {
             write_wanted: start,
             sync_wanted: start,
             sync_first: start,
-            ages: Ages { marks: VecDeque::new(), max_ns: options.flush_max_ns },
+            ages: Ages::new(options.flush_max_ns),
             unsynced_since_ns: None,
             writes: VecDeque::new(),
             writes_first: 0,

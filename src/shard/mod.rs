@@ -9,15 +9,21 @@ mod index_slot;
 mod index_tests;
 mod le;
 pub mod log;
+
+mod log_clock;
 pub mod open;
+mod open_error;
+pub mod plan;
 pub mod reclaim;
 pub mod record;
 pub mod recover;
 pub mod scan;
 pub mod segment;
+mod segment_buf;
 pub mod set;
 pub mod superblock;
 pub mod table;
+pub mod tags;
 #[cfg(test)]
 mod tests;
 pub mod view;
@@ -34,15 +40,17 @@ use crate::shard::footer::{ENTRY_BYTES, EXPIRY_BYTES, What};
 use crate::shard::index::{
     Entry, EntryLen, Found, HashSeed, Index, KEY_LEN_SLACK_BYTES, KeyHash, Location, SlotId,
 };
-use crate::shard::log::{Appended, Log, LogOptions, Need, TagKind, untag};
+use crate::shard::log::{Appended, Log, LogOptions};
 use crate::shard::reclaim::Reclaim;
 use crate::shard::record::{
     Body, EXTENSION_BYTES, HEADER_BYTES, Header, PAYLOAD_CRC_BYTES, PlaceSeed, Put,
     TOMBSTONE_UNITS, UNIT,
 };
 use crate::shard::segment::{Epoch, SEGMENT_SIZE};
+use crate::shard::segment_buf::Need;
 use crate::shard::set::{SetChange, SetWriter};
 use crate::shard::superblock::Superblocks;
+use crate::shard::tags::{TagKind, untag};
 use crate::shard::view::{Kind, Meta};
 
 pub use crate::shard::log::AppendError;
@@ -50,7 +58,7 @@ pub use crate::shard::record::Lsn;
 pub use crate::shard::table::Segments;
 
 /// Tags of requests that [`Shard::complete`] takes have this bit set; others never have it.
-pub use crate::shard::log::OWN_TAG;
+pub use crate::shard::tags::OWN_TAG;
 
 /// Keys of a cleared database whose records are counted off in one call.
 const DROPPED_PARTITIONS_PER_CALL: usize = 16;
@@ -434,7 +442,8 @@ impl Shard {
 
     /// When [`Shard::maintain`] has to be called again at the latest, on the monotonic clock.
     pub fn deadline_ns(&self) -> Option<u64> {
-        self.log.deadline_ns()
+        let droppable = |dropped: &Dropped| self.segments.horizon(dropped.db) >= dropped.horizon;
+        if self.dropped.iter().any(droppable) { Some(0) } else { self.log.deadline_ns() }
     }
 
     /// Takes the end of a request whose tag has [`OWN_TAG`].

@@ -6,22 +6,21 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::disk::{Disk, Done, Errno, Geometry, Io, Op};
+use crate::disk::{Disk, Done, Geometry, Io, Op};
 use crate::limits::{DATABASES, DEVICES_MAX, SECTOR_SIZE_MAX, SEGMENT_SIZE_BYTES, SEGMENTS_MAX};
 use crate::mem::{BufPool, LogBuf};
 use crate::shard::index::HashSeed;
+use crate::shard::open_error::{SEGMENTS_MIN, SEGMENTS_PER_CORE_MIN};
+use crate::shard::plan::Plan;
 use crate::shard::record::Lsn;
-use crate::shard::recover::Plan;
 use crate::shard::segment::{Epoch, Header, SEGMENT_UNITS, SetId, State};
 use crate::shard::superblock::{
     BLANK_BYTES, COPIES_AT, Invalid, Member, SUPERBLOCK_BYTES, SetState, Superblock, Superblocks,
 };
 use crate::shard::table::{Device, Segments, SetInfo};
 
-/// Segments of a device, the one with the superblocks included, at least.
-pub const SEGMENTS_MIN: u64 = 10;
-/// Segments for records that every core needs at least.
-const SEGMENTS_PER_CORE_MIN: u64 = 4;
+pub use crate::shard::open_error::OpenError;
+
 /// Requests in flight while a set is opened.
 const DEPTH: usize = 64;
 
@@ -47,102 +46,6 @@ pub struct Opened {
     /// For the core that writes superblocks from now on.
     pub superblocks: Superblocks,
 }
-
-/// Why a set cannot be opened. The text names the device and what to do.
-#[derive(Debug)]
-pub enum OpenError {
-    NoDevices,
-    TooManyDevices,
-    TooManySegments,
-    TooSmall { name: String, size_bytes: u64 },
-    TooFewSegments { segments: u64, cores: u16 },
-    Foreign { name: String },
-    Damaged { name: String },
-    Version { name: String, version: u16 },
-    Sector { name: String, set: u32, device: u32 },
-    Shrunk { name: String, has: u64, needs: u64 },
-    Doubled { first: String, second: String },
-    OtherSet { first: String, second: String },
-    Missing { member: usize, members: usize, present: String },
-    BlankMember { name: String, present: String },
-    Header { name: String, offset: u64, why: String },
-    Device { name: String, what: &'static str, errno: Errno },
-    Memory(io::Error),
-}
-
-impl std::fmt::Display for OpenError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            OpenError::NoDevices => write!(f, "no data device is given"),
-            OpenError::TooManyDevices => {
-                write!(f, "more than {DEVICES_MAX} data devices are given")
-            }
-            OpenError::TooManySegments => write!(f, "the data devices together exceed 16 TiB"),
-            OpenError::TooSmall { name, size_bytes } => write!(
-                f,
-                "{name} has {size_bytes} bytes; at least {} are needed",
-                SEGMENTS_MIN * SEGMENT_SIZE_BYTES
-            ),
-            OpenError::TooFewSegments { segments, cores } => write!(
-                f,
-                "the data devices have {segments} segments of 8 MiB, too few for {cores} cores: \
-                 use larger devices or at most {} threads",
-                segments / SEGMENTS_PER_CORE_MIN
-            ),
-            OpenError::Foreign { name } => write!(
-                f,
-                "{name} is not empty and not a Lavik device; if its contents are not needed, \
-                 clear its first {BLANK_BYTES} bytes"
-            ),
-            OpenError::Damaged { name } => write!(
-                f,
-                "both superblocks of {name} are damaged; nothing was changed; restore the \
-                 device from a copy"
-            ),
-            OpenError::Version { name, version } => write!(
-                f,
-                "{name} has format version {version}, which this program does not know; use \
-                 the program that wrote it"
-            ),
-            OpenError::Sector { name, set, device } => write!(
-                f,
-                "{name} has sectors of {device} bytes, but the set was formatted for {set}; \
-                 move the data to a device with sectors of {set} bytes"
-            ),
-            OpenError::Shrunk { name, has, needs } => write!(
-                f,
-                "{name} has {has} bytes, but had {needs} when it was formatted; give it its \
-                 size back"
-            ),
-            OpenError::Doubled { first, second } => {
-                write!(f, "{first} and {second} are the same member of the set; give it once")
-            }
-            OpenError::OtherSet { first, second } => {
-                write!(f, "{first} and {second} belong to different sets; give one set only")
-            }
-            OpenError::Missing { member, members, present } => write!(
-                f,
-                "member {} of the {members} devices of the set is missing ({present} belongs to \
-                 it); give all of them",
-                member + 1
-            ),
-            OpenError::BlankMember { name, present } => write!(
-                f,
-                "{name} is empty, but {present} belongs to a set that it is no part of; devices \
-                 cannot be added to a set"
-            ),
-            OpenError::Header { name, offset, why } => {
-                write!(f, "{name}: the segment header at offset {offset} is damaged: {why}")
-            }
-            OpenError::Device { name, what, errno } => write!(f, "{name}: {what} failed: {errno}"),
-            OpenError::Memory(error) => {
-                write!(f, "no memory for opening the data devices: {error}")
-            }
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
 
 /// Opens the set of all devices of `disk`, in whatever order they are given. `random` fills
 /// buffers with secret random bytes.

@@ -13,9 +13,10 @@ use crate::clock::Now;
 use crate::disk::{Disk, Io, Op};
 use crate::limits::SECTOR_SIZE_MAX;
 use crate::mem::LogBuf;
-use crate::shard::log::{Log, TagKind, tag};
+use crate::shard::log::Log;
 use crate::shard::record::Lsn;
 use crate::shard::table::{Fence, Segments};
+use crate::shard::tags::{TagKind, tag};
 
 /// Segments taken up, and headers written, in one call.
 const STEPS_PER_CALL: usize = 8;

@@ -6,7 +6,7 @@
 //! ones get a footer over what was found in them, what lies behind a cut is freed. Only then may
 //! any segment be reused, so that a crash at any point leads the next recovery to the same result.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::disk::{Disk, Done, Errno, Io, Op};
@@ -14,62 +14,17 @@ use crate::limits::SEGMENT_SIZE_BYTES;
 use crate::mem::{BufPool, DmaBuf, LogBuf};
 use crate::shard::Shard;
 use crate::shard::footer::{ENTRY_BYTES, Entries, TRAILER_AT, TRAILER_BYTES, Trailer};
-use crate::shard::log::{TagKind, tag};
+use crate::shard::plan::{Plan, Planned};
 use crate::shard::record::{Lsn, UNIT};
 use crate::shard::scan::{Scan, counts};
-use crate::shard::segment::{Header, SEGMENT_SIZE, SEGMENT_UNITS};
+use crate::shard::segment::{SEGMENT_SIZE, SEGMENT_UNITS};
+use crate::shard::tags::{TagKind, tag};
 
 /// Segments whose ends are read ahead.
 const READ_AHEAD: usize = 8;
 /// Bytes of a segment's end that are read first, at least and at most.
 const TAIL_BYTES_MIN: usize = 64 << 10;
 const TAIL_BYTES_MAX: usize = 2 << 20;
-
-/// A segment with records, and its place in the log of the core that filled it.
-#[derive(Debug)]
-pub struct Planned {
-    pub segment: u32,
-    pub header: Header,
-    /// All segments that one core filled in one run.
-    chain: usize,
-    /// The next segment of the chain.
-    next: Option<usize>,
-}
-
-/// The segments to recover, in the order in which their records are replayed.
-#[derive(Debug, Default)]
-pub struct Plan {
-    segments: Vec<Planned>,
-    chains: usize,
-}
-
-impl Plan {
-    pub fn new(mut data: Vec<(u32, Header)>) -> Plan {
-        data.sort_by_key(|(_, header)| (header.epoch.run(), header.base, header.core));
-        let mut plan = Plan::default();
-        let mut chains = HashMap::new();
-        for (at, (segment, header)) in data.into_iter().enumerate() {
-            let name = (header.epoch.run(), header.core);
-            let (chain, last) = *chains.entry(name).or_insert((plan.chains, None));
-            plan.chains = plan.chains.max(chain + 1);
-            if let Some(last) = last {
-                let last: &mut Planned = &mut plan.segments[last];
-                last.next = Some(at);
-            }
-            chains.insert(name, (chain, Some(at)));
-            plan.segments.push(Planned { segment, header, chain, next: None });
-        }
-        plan
-    }
-
-    pub fn len(&self) -> usize {
-        self.segments.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.segments.is_empty()
-    }
-}
 
 /// How far a recovery is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

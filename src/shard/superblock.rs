@@ -9,9 +9,9 @@ use crate::limits::{DATABASES, DEVICES_MAX};
 use crate::mem::LogBuf;
 use crate::shard::index::HashSeed;
 use crate::shard::le::{get_u16, get_u32, get_u64, put_u16, put_u32, put_u64};
-use crate::shard::log::{TagKind, tag};
 use crate::shard::record::Lsn;
 use crate::shard::segment::SetId;
+use crate::shard::tags::{TagKind, tag};
 
 /// Bytes of a copy.
 pub const SUPERBLOCK_BYTES: usize = 4096;

@@ -119,7 +119,15 @@ impl Rig {
 
     /// One turn of a core without new work: maintenance, then one completion.
     pub fn turn(&mut self, core: usize) {
+        self.maintain(core);
+        self.complete_one(core);
+    }
+
+    pub fn maintain(&mut self, core: usize) {
         self.shards[core].maintain(&mut self.ports[core], self.now);
+    }
+
+    pub fn complete_one(&mut self, core: usize) {
         let mut done = Vec::new();
         self.ports[core].poll(&mut done);
         done.into_iter().for_each(|done| self.shards[core].complete(done));
