@@ -17,7 +17,8 @@ use crate::net::kernel::KernelNet;
 use crate::reactor::Reactor;
 use crate::ring::Ring;
 use crate::shard::index::HashSeed;
-use crate::shard::recover::{Plan, Recovery};
+use crate::shard::plan::Plan;
+use crate::shard::recover::Recovery;
 use crate::shard::superblock::Superblocks;
 use crate::shard::{Segments, Shard, ShardOptions};
 
