@@ -49,6 +49,9 @@ impl<N: Net, D: Disk, C: Clock> Reactor<N, D, C> {
         let now = self.clock.now(); // 1
         self.core.set_now(now);
         self.ring.reap();
+        if self.ring.take_watch_ended() {
+            self.ring.watch(self.core.mesh().bell().event());
+        }
         let disk = self.core.poll_disk(); // 2
         let mesh = self.core.poll_mesh(MESH_BUDGET); // 3
         let net = self.core.poll_net(); // 4

@@ -74,7 +74,7 @@ pub struct Ring {
 struct Queues {
     net: Vec<Completion>,
     disk: Vec<Completion>,
-    woken: bool,
+    watch_ended: bool,
 }
 
 impl std::fmt::Debug for Ring {
@@ -198,9 +198,9 @@ impl Ring {
         out.append(&mut self.queues.borrow_mut().disk);
     }
 
-    /// Whether another thread has woken this core since the last call.
-    pub fn take_woken(&self) -> bool {
-        std::mem::take(&mut self.queues.borrow_mut().woken)
+    /// Whether the kernel has ended the watch since the last call; it is to be set up again.
+    pub fn take_watch_ended(&self) -> bool {
+        std::mem::take(&mut self.queues.borrow_mut().watch_ended)
     }
 }
 
@@ -217,7 +217,7 @@ impl Queues {
         match (user_data >> 56) as u8 {
             class if class == Class::Net as u8 => self.net.push(completion),
             class if class == Class::Disk as u8 => self.disk.push(completion),
-            class if class == Class::Wake as u8 => self.woken = true,
+            class if class == Class::Wake as u8 => self.watch_ended |= !completion.more(),
             _ => {}
         }
     }

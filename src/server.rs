@@ -19,6 +19,7 @@ use crate::config::{Config, Live, NetBackend, StorageBackend, System};
 use crate::driver::Shared;
 use crate::mesh::{self, Bell};
 use crate::metrics;
+use crate::shard::Segments;
 
 /// How often the control plane looks for signals and finished cores.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
@@ -65,7 +66,7 @@ pub fn run(config: Config, system: &System) -> Result<(), String> {
             shared: Arc::clone(&shared),
         })?);
     }
-    let watched = watch(&shared, &bells, &threads);
+    let watched = watch(&shared, &bells, &threads, || publish(&sources, &opened.segments));
     let mut outcome = watched;
     for thread in threads {
         let ended = thread.join().unwrap_or_else(|_| Err("a core thread panicked".into()));
@@ -80,6 +81,7 @@ fn watch(
     shared: &Shared,
     bells: &[Bell],
     threads: &[thread::JoinHandle<Result<(), String>>],
+    publish: impl Fn(),
 ) -> Result<(), String> {
     let asked = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -97,7 +99,19 @@ fn watch(
             bells.iter().for_each(Bell::ring);
             return Ok(());
         }
+        publish();
         thread::sleep(WATCH_INTERVAL);
+    }
+}
+
+/// Free space for the metrics endpoint. The table counts free segments of all devices together;
+/// they are shown in proportion to the devices' sizes.
+fn publish(sources: &metrics::Sources, segments: &Segments) {
+    let usage = segments.usage();
+    for device in &sources.devices {
+        let share = u128::from(device.capacity_bytes) * u128::from(usage.free);
+        let available = share / u128::from(usage.segments.max(1));
+        device.available_bytes.store(available as u64, Ordering::Relaxed);
     }
 }
 

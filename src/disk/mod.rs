@@ -96,6 +96,8 @@ pub trait Disk {
     fn geometry(&self) -> &[Geometry];
     /// Requests submitted and not yet returned by `poll`.
     fn in_flight(&self) -> usize;
+    /// Whether reads for clients should wait: what room is left belongs to the log.
+    fn is_busy(&self) -> bool;
     /// Requests submitted since the start.
     fn counts(&self) -> Counts;
 }

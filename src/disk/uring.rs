@@ -17,9 +17,6 @@ use crate::ring::{Class, Completion, Ring, user_data};
 
 /// Requests of one core in flight on all devices.
 const IN_FLIGHT_MAX: usize = 4096;
-/// How long a device that another process holds is waited for, and between two looks.
-const LOCK_WAIT_MAX: Duration = Duration::from_secs(5);
-const LOCK_RETRY: Duration = Duration::from_millis(10);
 
 /// An opened device, shared by all cores.
 #[derive(Debug)]
@@ -29,7 +26,8 @@ pub struct Device {
 }
 
 impl Device {
-    /// Opens a regular file or block device for direct I/O and learns its geometry.
+    /// Opens a regular file or block device for direct I/O and learns its geometry. A device that
+    /// another process has open is refused with `ResourceBusy`.
     pub fn open(path: &Path) -> io::Result<Device> {
         // O_NONBLOCK keeps io_uring from handing reads of a tmpfs file to worker threads.
         let file = OpenOptions::new()
@@ -54,21 +52,13 @@ impl Device {
 }
 
 /// Refuses a device that another server has open: two writers would destroy each other's data.
-/// The kernel keeps the files of a killed process open until its last io_uring request has ended,
-/// so a lock that is held is waited for: such a request may be a write.
 fn lock(file: &File) -> io::Result<()> {
-    let mut waited = Duration::ZERO;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(()),
-            Err(TryLockError::Error(error)) => return Err(error),
-            Err(TryLockError::WouldBlock) if waited >= LOCK_WAIT_MAX => {
-                return Err(io::Error::other("it is in use by another process"));
-            }
-            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_RETRY),
+    file.try_lock().map_err(|error| match error {
+        TryLockError::Error(error) => error,
+        TryLockError::WouldBlock => {
+            io::Error::new(io::ErrorKind::ResourceBusy, "it is in use by another process")
         }
-        waited += LOCK_RETRY;
-    }
+    })
 }
 
 fn block_device_size(file: &File) -> io::Result<u64> {
@@ -256,6 +246,10 @@ impl Disk for UringDisk {
         self.requests.len()
     }
 
+    fn is_busy(&self) -> bool {
+        self.requests.len() >= IN_FLIGHT_MAX / 4 * 3
+    }
+
     fn counts(&self) -> Counts {
         self.counts
     }
@@ -295,6 +289,10 @@ impl Disk for BlockingDisk {
 
     fn in_flight(&self) -> usize {
         self.disk.in_flight()
+    }
+
+    fn is_busy(&self) -> bool {
+        self.disk.is_busy()
     }
 
     fn counts(&self) -> Counts {

@@ -60,7 +60,6 @@ impl<N: Net, D: Disk> Core<N, D> {
         let mut out = self.begin(socket);
         let start = out.len();
         let Some(conn) = self.conns.get_mut(socket) else { return Flow::Close };
-        let waits = !conn.owes_nothing();
         let sizes = super::gather::sizes(conn);
         let mut context = SessionContext {
             args,
@@ -72,10 +71,10 @@ impl<N: Net, D: Disk> Core<N, D> {
         };
         let after = function(&mut context);
         self.finish(socket, out, start, None);
-        self.after(socket, after, waits)
+        self.after(socket, after)
     }
 
-    fn after(&mut self, socket: SocketId, after: After, waits: bool) -> Flow {
+    fn after(&mut self, socket: SocketId, after: After) -> Flow {
         match after {
             After::Nothing => Flow::Continue,
             After::Close => {
@@ -87,12 +86,9 @@ impl<N: Net, D: Disk> Core<N, D> {
                 Flow::Continue
             }
             After::Global(request) => self.global_request(socket, request),
-            // What earlier commands wrote on other cores must be in their logs by now.
-            After::Save { .. } if waits => Flow::Stall,
             After::Save { reply_now } => {
-                if !reply_now {
-                    self.save_start(socket);
-                }
+                let origin = (!reply_now).then(|| self.reserve(socket));
+                self.save_start(origin);
                 Flow::Continue
             }
             After::Shutdown { .. } => {

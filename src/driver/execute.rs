@@ -6,6 +6,7 @@ use crate::disk::Disk;
 use crate::net::{Net, SocketId};
 use crate::resp::{Args, Proto, Reply};
 use crate::shard::index::{Found, KeyHash};
+use crate::shard::segment::Epoch;
 use crate::shard::view::{Fault, KeyState, Meta, Resident, Stop, View, Write};
 use crate::shard::{AppendError, Lsn, Shard, UnitOp, UnitWrite};
 
@@ -56,6 +57,8 @@ pub(crate) fn key_id(db: u8, hash: &KeyHash) -> KeyId {
 pub(crate) struct Value {
     pub found: Option<Found>,
     pub meta: Option<Meta>,
+    /// Life of the record's segment then: later the place may belong to another.
+    pub epoch: Epoch,
     pub bytes: Bytes,
 }
 
@@ -236,8 +239,9 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     pub(super) fn look_one(&self, key: &KeyRef, now_ms: u64) -> Value {
         let found = self.shard.lookup(key.db, &key.hash, now_ms);
-        let meta = found.as_ref().map(|found| Shard::meta(found));
-        Value { found, meta, bytes: Bytes::Missing }
+        let meta = found.as_ref().map(Shard::meta);
+        let epoch = found.as_ref().map(|found| self.shard.epoch_of(&found.entry));
+        Value { found, meta, epoch: epoch.unwrap_or_default(), bytes: Bytes::Missing }
     }
 
     /// Runs the command until it is done or needs the device. `out` ends with the reply, or as

@@ -95,15 +95,16 @@ impl<N: Net, D: Disk> Core<N, D> {
             self.stats.keyspace_misses.add(1);
             return Some(self.immediate(socket, |reply| reply.null()));
         };
-        self.stats.keyspace_hits.add(1);
         if found.entry.kind != Kind::String {
             let Stop::Error(text) = WRONG_TYPE else { return None };
             return Some(self.immediate_error(socket, &text));
         }
         if self.reply_resident(socket, &found.entry, key) {
+            self.stats.keyspace_hits.add(1);
             return Some(Flow::Continue);
         }
         let Some(buf) = self.read_buffer(&found.entry) else { return Some(Flow::Stall) };
+        self.stats.keyspace_hits.add(1);
         let origin = self.reserve(socket);
         let expected = buf.len() as u32;
         if let Some(conn) = self.conns.get_mut(socket) {
@@ -166,7 +167,7 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// A buffer for reading a record, unless buffers or places for reads are used up.
     pub(super) fn read_buffer(&self, entry: &Entry) -> Option<DmaBuf> {
-        if self.reads.is_full() {
+        if self.reads.is_full() || self.disk.is_busy() {
             return None;
         }
         self.pool.get(self.shard.read_request(entry).len as usize)

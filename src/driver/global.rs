@@ -7,6 +7,7 @@
 //! command under way and two device writes.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 
 use crate::command::GlobalFn;
 use crate::command::global::Global;
@@ -65,9 +66,11 @@ enum Step {
 /// The asking side of a change or of a SAVE.
 #[derive(Debug)]
 pub(crate) struct Changing {
-    origin: Origin,
+    /// Nobody waits for the end of a BGSAVE.
+    origin: Option<Origin>,
     pending: u32,
     failed: Option<String>,
+    saves: bool,
 }
 
 impl Frozen {
@@ -108,17 +111,17 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     fn change_start(&mut self, socket: SocketId, change: Change) -> Flow {
-        let origin = self.reserve(socket);
-        let task = self.task_insert(Task::Changing(Changing { origin, pending: 1, failed: None }));
+        let origin = Some(self.reserve(socket));
+        let changing = Changing { origin, pending: 1, failed: None, saves: false };
+        let task = self.task_insert(Task::Changing(changing));
         let asker = Asker { core: self.id, task };
         self.send(0, Message::Request { asker, change });
         Flow::Continue
     }
 
     /// SAVE: everything acknowledged so far is on the devices when the reply leaves.
-    pub(super) fn save_start(&mut self, socket: SocketId) {
-        let origin = self.reserve(socket);
-        let changing = Changing { origin, pending: self.cores, failed: None };
+    pub(super) fn save_start(&mut self, origin: Option<Origin>) {
+        let changing = Changing { origin, pending: self.cores, failed: None, saves: true };
         let task = self.task_insert(Task::Changing(changing));
         let asker = Asker { core: self.id, task };
         (0..self.cores as u16).for_each(|core| self.send(core, Message::Sync { asker }));
@@ -300,13 +303,26 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         self.tasks.remove(task);
         let Task::Changing(changing) = *owner else { return };
+        if changing.saves {
+            self.note_save(changing.failed.is_none());
+        }
+        let Some(origin) = changing.origin else { return };
         match changing.failed {
-            Some(text) => self.reply_error(changing.origin, &text),
+            Some(text) => self.reply_error(origin, &text),
             None => {
                 let mut bytes = self.spare();
                 Reply::new(&mut bytes, Default::default()).ok();
-                self.reply(changing.origin, bytes);
+                self.reply(origin, bytes);
             }
+        }
+    }
+
+    /// For LASTSAVE and INFO.
+    fn note_save(&self, succeeded: bool) {
+        let state = &self.server.state;
+        state.last_save_failed.store(!succeeded, Ordering::Relaxed);
+        if succeeded {
+            state.last_save_ms.store(self.now.unix_ms, Ordering::Relaxed);
         }
     }
 }

@@ -240,9 +240,16 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         match command.handler {
             Handler::Keyed(_) => self.keyed(socket, command, args),
+            Handler::Session(_) if self.must_wait(socket, command) => Flow::Stall,
             Handler::Session(function) => self.session(socket, function, args),
             Handler::Global(function) => self.global(socket, function, args),
         }
+    }
+
+    /// SAVE covers what earlier commands of the connection write, on other cores too.
+    fn must_wait(&self, socket: SocketId, command: &Command) -> bool {
+        let waits = matches!(command.name, "save" | "bgsave" | "shutdown");
+        waits && self.conns.get(socket).is_some_and(|conn| !conn.owes_nothing())
     }
 
     fn refused(&mut self, socket: SocketId, text: &[u8]) -> Flow {

@@ -8,6 +8,7 @@ use crate::disk::{Disk, Done};
 use crate::limits::DATABASES;
 use crate::net::{Net, SocketId};
 use crate::shard::recover::Progress;
+use crate::stats::Gauge;
 
 use super::Core;
 
@@ -15,7 +16,9 @@ use super::Core;
 const GOODBYE_NS: u64 = 1_000_000_000;
 /// Time between two looks for expired keys, and how many steps one look takes at most.
 const EXPIRY_INTERVAL_NS: u64 = 5_000_000;
-const EXPIRY_STEPS_MAX: usize = 32;
+const EXPIRY_STEPS_MAX: usize = 64;
+/// Keys that one step looks at, times the steps of three seconds.
+const KEYS_PER_STEP_AND_ROUND: usize = 500 * 600;
 /// Time between two reports of recovery's progress.
 const REPORT_INTERVAL_NS: u64 = 1_000_000_000;
 
@@ -28,6 +31,8 @@ pub struct Shared {
     pub ready: Arc<AtomicBool>,
     /// Cores that have nothing under way any more while stopping.
     quiet: AtomicU32,
+    /// A core could not recover its keys: nobody is waited for.
+    pub failed: AtomicBool,
     /// Cores that have recovered their keys.
     recovered: AtomicU32,
     /// Cores that have written everything.
@@ -70,8 +75,14 @@ impl<N: Net, D: Disk> Core<N, D> {
         if waits || self.stopping != Stopping::No || self.is_loading() {
             return Some(Duration::from_millis(1));
         }
-        let due_ns = self.shard.deadline_ns()?;
-        Some(Duration::from_nanos(due_ns.saturating_sub(self.now.mono_ns)))
+        let expiring = self.stats.expires.iter().any(|count| count.get() > 0);
+        let expiry = expiring.then(|| Duration::from_nanos(EXPIRY_INTERVAL_NS));
+        let due = match self.shard.poison() {
+            None => self.shard.deadline_ns(),
+            Some(_) => None,
+        };
+        let due = due.map(|at| Duration::from_nanos(at.saturating_sub(self.now.mono_ns)));
+        [due, expiry].into_iter().flatten().min()
     }
 
     /// Commands are refused until every core has its keys.
@@ -88,6 +99,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             Err(damage) => {
                 log::error!("recovery stopped: {damage}");
                 self.failed = Some(damage.to_string());
+                self.shared.failed.store(true, Ordering::Relaxed);
                 self.shared.stop.store(true, Ordering::Relaxed);
                 self.stopping = Stopping::Stopped;
             }
@@ -144,6 +156,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             self.next_expiry_ns = self.now.mono_ns + EXPIRY_INTERVAL_NS;
             self.expire();
             self.publish();
+            self.watch();
         }
         if self.shared.stop.load(Ordering::Relaxed) {
             self.stop_step();
@@ -165,11 +178,14 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// Removes expired keys: a few looks each time, more while they find something.
     fn expire(&mut self) {
+        let expiring: i64 = self.stats.expires.iter().map(Gauge::get).sum();
+        // Enough to look at all of them once in a few seconds, more while something is found.
+        let steps_min = (expiring as usize / KEYS_PER_STEP_AND_ROUND + 1).min(EXPIRY_STEPS_MAX);
         let mut removed = 0;
-        for _ in 0..EXPIRY_STEPS_MAX {
+        for step in 0..EXPIRY_STEPS_MAX {
             let found = self.shard.expire_step(self.now.unix_ms);
             removed += found;
-            if found == 0 {
+            if found == 0 && step + 1 >= steps_min {
                 break;
             }
         }
@@ -179,8 +195,39 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
     }
 
+    /// What has to be noticed within milliseconds or seconds.
+    fn watch(&mut self) {
+        if let Some(reason) = self.shard.poison()
+            && !self.poison_logged
+        {
+            log::error!("no writes until a restart: {reason}");
+            self.poison_logged = true;
+        }
+        if self.now.mono_ns < self.next_second_ns {
+            return;
+        }
+        self.next_second_ns = self.now.mono_ns + 1_000_000_000;
+        if self.id == 0 {
+            self.server.sample_rate(self.now.unix_ms);
+        }
+        self.close_idle();
+    }
+
+    /// `--idle-timeout`.
+    fn close_idle(&mut self) {
+        let limit_ms = self.settings.idle_timeout_ms;
+        if limit_ms == 0 {
+            return;
+        }
+        let since_ms = self.now.unix_ms.saturating_sub(limit_ms);
+        let idle = self.conns.iter().filter(|(_, conn)| conn.session.last_active_ms < since_ms);
+        let idle: Vec<SocketId> = idle.map(|(socket, _)| socket).collect();
+        idle.into_iter().for_each(|socket| self.close(socket));
+    }
+
     fn stop_step(&mut self) {
         self.stopping = match self.stopping {
+            _ if self.shared.failed.load(Ordering::Relaxed) => Stopping::Stopped,
             Stopping::No => {
                 self.net.stop_accepting();
                 Stopping::Finishing
@@ -194,6 +241,9 @@ impl<N: Net, D: Disk> Core<N, D> {
                 Stopping::Sealing
             }
             Stopping::Sealing if self.is_written() => {
+                if let Some(reason) = self.shard.poison() {
+                    self.failed = Some(format!("stopped with unwritten data: {reason}"));
+                }
                 self.shared.written.fetch_add(1, Ordering::AcqRel);
                 let sockets: Vec<SocketId> = self.conns.iter().map(|(id, _)| id).collect();
                 sockets.into_iter().for_each(|socket| self.close_when_drained(socket));
@@ -215,11 +265,7 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// Everything is durable, or never will be.
     fn is_written(&self) -> bool {
-        if let Some(reason) = self.shard.poison() {
-            log::error!("stopping with unwritten data: {reason}");
-            return true;
-        }
-        self.shard.is_idle()
+        self.shard.poison().is_some() || self.shard.is_idle()
     }
 
     /// Commands of clients wait: the server stops, or a change of the whole keyspace is made.

@@ -90,6 +90,8 @@ pub enum Message {
         asker: Asker,
         part: u16,
         exclusive: bool,
+        /// The command may write more than it deletes: refuse it while there is no room.
+        grows: bool,
         now_ms: u64,
         keys: Vec<(u8, Vec<u8>)>,
     },
@@ -97,7 +99,7 @@ pub enum Message {
         task: Ticket,
         part: u16,
         hold: Ticket,
-        keys: Vec<KeyData>,
+        keys: Result<Vec<KeyData>, String>,
     },
     /// Read the values of all held keys that exist.
     Load {

@@ -122,6 +122,8 @@ pub struct Core<N, D> {
     failed: Option<String>,
     next_report_ns: u64,
     next_expiry_ns: u64,
+    next_second_ns: u64,
+    poison_logged: bool,
     /// No commands on keys yet.
     loading: bool,
     /// Of `settings`.
@@ -192,7 +194,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             parser: Parser::new(),
             conns: Conns::default(),
             reads: Slots::new(READS_MAX),
-            tasks: Slots::new(TASKS_MAX + REMOTE_MAX * cores),
+            tasks: Slots::new(TASKS_MAX + (REMOTE_MAX + TASKS_MAX) * cores),
             intents: Intents::default(),
             waiting: VecDeque::new(),
             retry: VecDeque::new(),
@@ -215,6 +217,8 @@ impl<N: Net, D: Disk> Core<N, D> {
             failed: None,
             next_report_ns: 0,
             next_expiry_ns: 0,
+            next_second_ns: 0,
+            poison_logged: false,
             loading: true,
             generation,
         }

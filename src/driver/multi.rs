@@ -5,7 +5,7 @@
 //! once over all of them, and sends every home core what to write there. The keys stay held
 //! until each home core has written its part, so no other command sees half of it.
 
-use crate::command::Command;
+use crate::command::{Command, flag};
 use crate::disk::Disk;
 use crate::mem::Ticket;
 use crate::net::{Net, SocketId};
@@ -14,7 +14,7 @@ use crate::shard::view::{KeyState, Stop, Write};
 use crate::shard::{AppendError, UnitOp, UnitWrite};
 
 use super::Core;
-use super::execute::{Bytes, Flow, KeyRef, Run, Value, append_error, mode_of};
+use super::execute::{Bytes, FULL, Flow, KeyRef, Run, Value, append_error, mode_of};
 use super::intent::Mode;
 use super::message::{Asker, KeyData, KeyWrite, Message, Origin, Packet};
 use super::output::Then;
@@ -35,6 +35,9 @@ pub(crate) struct Multi {
     parts: Vec<Part>,
     /// Answers still to come in the present step.
     pending: usize,
+    /// Parts that only delete. They are sent when those that put have succeeded: a RENAME whose
+    /// new name finds no room must not lose the old one.
+    deletes: Vec<(u16, Ticket, Vec<KeyWrite>)>,
     failed: Option<String>,
     reply: Vec<u8>,
 }
@@ -48,11 +51,21 @@ struct Part {
     hold: Option<Ticket>,
 }
 
+/// What a coordinator asks of a home core.
+struct Holding {
+    asker: Asker,
+    part: u16,
+    exclusive: bool,
+    grows: bool,
+    now_ms: u64,
+}
+
 /// The side of a home core: keys held for a coordinator.
 #[derive(Debug)]
 pub(crate) struct Hold {
     asker: Asker,
     part: u16,
+    grows: bool,
     pub names: Vec<Vec<u8>>,
     pub loads: Loads,
     step: Step,
@@ -109,6 +122,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             seed: run.seed,
             parts: self.split(run),
             pending: 0,
+            deletes: Vec::new(),
             failed: None,
             reply: Vec::new(),
         };
@@ -154,6 +168,7 @@ impl<N: Net, D: Disk> Core<N, D> {
                 asker: Asker { core: core.id, task },
                 part,
                 exclusive: mode_of(multi.command) == Mode::Exclusive,
+                grows: multi.command.is(flag::DENYOOM),
                 now_ms: multi.now_ms,
                 keys: named.collect(),
             };
@@ -163,8 +178,9 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     pub(super) fn multi_message(&mut self, message: Message) {
         match message {
-            Message::Lock { asker, part, exclusive, now_ms, keys } => {
-                self.hold_start(asker, part, exclusive, now_ms, keys);
+            Message::Lock { asker, part, exclusive, grows, now_ms, keys } => {
+                let hold = Holding { asker, part, exclusive, grows, now_ms };
+                self.hold_start(hold, keys);
             }
             Message::Locked { task, part, hold, keys } => self.multi_locked(task, part, hold, keys),
             Message::Load { hold } => self.hold_load(hold),
@@ -175,11 +191,20 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
     }
 
-    fn multi_locked(&mut self, task: Ticket, part: u16, hold: Ticket, keys: Vec<KeyData>) {
+    fn multi_locked(
+        &mut self,
+        task: Ticket,
+        part: u16,
+        hold: Ticket,
+        keys: Result<Vec<KeyData>, String>,
+    ) {
         let mut parts = 0;
         self.with_multi(task, |_, multi| {
             multi.parts[usize::from(part)].hold = Some(hold);
-            multi.learn(part, keys);
+            match keys {
+                Ok(keys) => multi.learn(part, keys),
+                Err(text) => multi.failed = Some(text),
+            }
             parts = multi.parts.len();
         });
         let next = part + 1;
@@ -241,19 +266,40 @@ impl<N: Net, D: Disk> Core<N, D> {
             let Some(hold) = part.hold else { continue };
             let take =
                 |&place: &u32| std::mem::replace(&mut writes[place as usize], KeyWrite::Keep);
-            let writes = part.places.iter().map(take).collect();
+            let writes: Vec<KeyWrite> = part.places.iter().map(take).collect();
+            if writes.iter().any(|write| matches!(write, KeyWrite::Put { .. })) {
+                multi.pending += 1;
+                self.send(part.core, Message::Commit { hold, writes });
+            } else {
+                multi.deletes.push((part.core, hold, writes));
+            }
+        }
+        if multi.pending == 0 {
+            self.multi_commit_deletes(multi);
+        }
+    }
+
+    /// The second step of a commit. Where the first has failed nothing is deleted.
+    fn multi_commit_deletes(&mut self, multi: &mut Multi) {
+        for (core, hold, mut writes) in std::mem::take(&mut multi.deletes) {
+            if multi.failed.is_some() {
+                writes.iter_mut().for_each(|write| *write = KeyWrite::Keep);
+            }
             multi.pending += 1;
-            self.send(part.core, Message::Commit { hold, writes });
+            self.send(core, Message::Commit { hold, writes });
         }
     }
 
     fn multi_committed(&mut self, task: Ticket, result: Result<(), String>) {
         let mut done = false;
-        self.with_multi(task, |_, multi| {
+        self.with_multi(task, |core, multi| {
             if let Err(text) = result {
                 multi.failed = Some(text);
             }
             multi.pending -= 1;
+            if multi.pending == 0 {
+                core.multi_commit_deletes(multi);
+            }
             done = multi.pending == 0;
         });
         if !done {
@@ -270,14 +316,7 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     // The side of a home core.
 
-    fn hold_start(
-        &mut self,
-        asker: Asker,
-        part: u16,
-        exclusive: bool,
-        now_ms: u64,
-        keys: Vec<(u8, Vec<u8>)>,
-    ) {
+    fn hold_start(&mut self, holding: Holding, keys: Vec<(u8, Vec<u8>)>) {
         let refs: Vec<KeyRef> = keys
             .iter()
             .map(|(db, name)| KeyRef { arg: 0, db: *db, hash: self.shard.hash(name) })
@@ -287,7 +326,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             keys: refs,
             places: Vec::new(),
             values: Vec::new(),
-            now_ms,
+            now_ms: holding.now_ms,
             seed: 0,
             intents: Vec::new(),
             pending: 0,
@@ -295,9 +334,10 @@ impl<N: Net, D: Disk> Core<N, D> {
             failed: None,
         };
         let names = keys.into_iter().map(|(_, name)| name).collect();
-        let hold = Hold { asker, part, names, loads, step: Step::Locking };
+        let mode = if holding.exclusive { Mode::Exclusive } else { Mode::Shared };
+        let Holding { asker, part, grows, .. } = holding;
+        let hold = Hold { asker, part, grows, names, loads, step: Step::Locking };
         let ticket = self.task_insert(Task::Hold(hold));
-        let mode = if exclusive { Mode::Exclusive } else { Mode::Shared };
         self.task_acquire(ticket, ids, mode);
     }
 
@@ -306,7 +346,10 @@ impl<N: Net, D: Disk> Core<N, D> {
         match std::mem::replace(&mut hold.step, Step::Held) {
             Step::Locking => {
                 self.hold_look(hold);
-                let keys = hold.metas();
+                let keys = match hold.grows && !self.shard.has_room() {
+                    true => Err(FULL.to_string()),
+                    false => Ok(hold.metas()),
+                };
                 let (task, part) = (hold.asker.task, hold.part);
                 self.send(hold.asker.core, Message::Locked { task, part, hold: ticket, keys });
                 false

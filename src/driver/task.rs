@@ -248,6 +248,10 @@ impl<N: Net, D: Disk> Core<N, D> {
         for &place in places {
             let Some(found) = &loads.values[place].found else { continue };
             let entry = found.entry;
+            if self.shard.epoch_of(&entry) != loads.values[place].epoch {
+                loads.stale = true;
+                continue;
+            }
             let Some(buf) = self.read_buffer(&entry) else { break };
             loads.pending += 1;
             self.read(entry, buf, Purpose::Load { task: ticket, place: place as u32 });
@@ -303,18 +307,23 @@ impl<N: Net, D: Disk> Core<N, D> {
         self.task_step(task);
     }
 
-    /// Lets go of keys; whoever has them all now runs.
+    /// Lets go of keys. Whoever has them all now runs, in one loop: a task that runs releases its
+    /// own keys in turn, and thousands may stand in line.
     pub(super) fn release_intents(&mut self, keys: Vec<KeyId>) {
         if keys.is_empty() {
             return;
         }
-        let mut granted = std::mem::take(&mut self.granted);
-        self.intents.release(&keys, &mut granted);
-        // A task that runs may release in turn and grant more.
-        while let Some(ticket) = granted.pop() {
+        let first = self.granted.is_empty();
+        self.intents.release(&keys, &mut self.granted);
+        if !first {
+            return;
+        }
+        let mut next = 0;
+        while let Some(&ticket) = self.granted.get(next) {
+            next += 1;
             self.task_step(ticket);
         }
-        self.granted = granted;
+        self.granted.clear();
     }
 
     /// Runs tasks again that found no room, each once.

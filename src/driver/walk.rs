@@ -9,6 +9,7 @@ use crate::mem::{DmaBuf, Ticket};
 use crate::net::{Net, SocketId};
 use crate::resp::{Proto, Reply};
 use crate::shard::index::{Entry, SlotId};
+use crate::shard::segment::Epoch;
 use crate::shard::{ReadError, ReadSpan};
 
 use super::Core;
@@ -38,6 +39,8 @@ struct Visit {
     /// Unknown for a key that was drawn at random.
     id: Option<SlotId>,
     entry: Entry,
+    /// Life of the record's segment when the entry was found.
+    epoch: Epoch,
     name: Name,
 }
 
@@ -215,15 +218,19 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     fn random_entry(&self, walk: &Walk, random: u64) -> Option<Visit> {
-        // An expired key is not an answer; a few more picks find a live one if there are any
-        // to speak of, and a scan settles the rest.
+        // An expired key is not an answer; a few more picks find a live one unless nearly all
+        // keys of this core have expired, and then the next core is asked.
         let pick = |attempt: u64| {
             let random = random.wrapping_add(attempt.wrapping_mul(0x9e37_79b9_7f4a_7c15));
             let found = self.shard.random(walk.db, random)?;
             found.expire_at_ms.is_none_or(|at_ms| at_ms > walk.now_ms).then_some(found.entry)
         };
         let entry = (0..64).find_map(pick)?;
-        Some(Visit { id: None, entry, name: Name::Unknown })
+        Some(self.visit(None, entry))
+    }
+
+    fn visit(&self, id: Option<SlotId>, entry: Entry) -> Visit {
+        Visit { id, entry, epoch: self.shard.epoch_of(&entry), name: Name::Unknown }
     }
 
     /// Takes the next entries of the index; returns where to go on.
@@ -234,7 +241,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             cursor = self.shard.scan(walk.db, cursor, &mut |id, entry, expire_at_ms| {
                 let live = expire_at_ms.is_none_or(|at_ms| at_ms > walk.now_ms);
                 if live && walk.kind.is_none_or(|kind| kind == entry.kind) {
-                    entries.push(Visit { id: Some(id), entry, name: Name::Unknown });
+                    entries.push(self.visit(Some(id), entry));
                 }
             });
             if cursor == 0 || entries.len() >= walk.count {
@@ -247,6 +254,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     /// Finds out names until all are known; runs again after each batch of reads. Returns whether
     /// the visit is over.
     pub(super) fn walking_run(&mut self, ticket: Ticket, walking: &mut Walking) -> bool {
+        let (db, now_ms) = (walking.walk.db, walking.walk.now_ms);
         for place in 0..walking.entries.len() {
             if walking.failed.is_some() {
                 break;
@@ -254,6 +262,16 @@ impl<N: Net, D: Disk> Core<N, D> {
             let visit = &mut walking.entries[place];
             if !matches!(visit.name, Name::Unknown) {
                 continue;
+            }
+            if self.shard.epoch_of(&visit.entry) != visit.epoch {
+                // Overwritten or moved meanwhile: the index knows where it is now.
+                let found = visit.id.and_then(|id| self.shard.lookup_at(db, &id, now_ms));
+                let Some(found) = found else {
+                    visit.name = Name::Gone;
+                    continue;
+                };
+                visit.entry = found.entry;
+                visit.epoch = self.shard.epoch_of(&found.entry);
             }
             if let Some(name) = self.shard.resident_key(&visit.entry) {
                 visit.name = Name::Known(name.to_vec());
@@ -297,18 +315,12 @@ impl<N: Net, D: Disk> Core<N, D> {
         let Some(mut owner) = self.task_take(task) else { return };
         if let Task::Walking(walking) = &mut *owner {
             walking.pending -= 1;
-            let (db, now_ms) = (walking.walk.db, walking.walk.now_ms);
             let visit = &mut walking.entries[place as usize];
             match self.shard.decode_any(entry, span, &buf) {
                 Ok(record) => visit.name = Name::Known(record.key.to_vec()),
                 Err(ReadError::Stale | ReadError::OtherKey) => {
-                    // Overwritten or moved meanwhile: the index knows where it is now.
-                    let found = visit.id.and_then(|id| self.shard.lookup_at(db, &id, now_ms));
-                    visit.name = Name::Gone;
-                    if let Some(found) = found {
-                        visit.entry = found.entry;
-                        visit.name = Name::Unknown;
-                    }
+                    // The next run looks it up again.
+                    visit.name = Name::Unknown;
                 }
                 Err(ReadError::Corrupt) => {
                     log::error!("{}", self.describe(span));

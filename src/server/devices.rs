@@ -5,6 +5,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use crate::config::Config;
 use crate::config::value::DataFile;
@@ -14,6 +16,9 @@ use crate::shard::open::{OpenOptions as SetOptions, Opened, open as open_set};
 
 /// Read buffers while the set is opened, in bytes.
 const OPEN_BUFFER_BYTES: usize = 16 << 20;
+/// How often a device in use is tried again, and so long apart: five seconds.
+const BUSY_ATTEMPTS: u32 = 500;
+const BUSY_RETRY: Duration = Duration::from_millis(10);
 
 /// Opens all devices of the settings and the set that they form.
 pub fn open(config: &Config, cores: usize) -> Result<(Arc<Vec<Device>>, Opened), String> {
@@ -25,7 +30,7 @@ pub fn open(config: &Config, cores: usize) -> Result<(Arc<Vec<Device>>, Opened),
         if !path.exists() {
             create(&path, config.storage.create_size_bytes())?;
         }
-        let opened = Device::open(&path).map_err(|error| open_failed(&path, &error))?;
+        let opened = open_patiently(&path).map_err(|error| open_failed(&path, &error))?;
         devices.push(opened);
     }
     let devices = Arc::new(devices);
@@ -35,6 +40,18 @@ pub fn open(config: &Config, cores: usize) -> Result<(Arc<Vec<Device>>, Opened),
         log::info!("the data devices were empty and have been formatted");
     }
     Ok((devices, opened))
+}
+
+/// The kernel keeps the files of a killed process open until its last io_uring request has ended,
+/// so a device in use is waited for: such a request may be a write.
+fn open_patiently(path: &Path) -> io::Result<Device> {
+    for _ in 0..BUSY_ATTEMPTS {
+        match Device::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => thread::sleep(BUSY_RETRY),
+            outcome => return outcome,
+        }
+    }
+    Device::open(path)
 }
 
 fn assemble(devices: Arc<Vec<Device>>, cores: usize) -> Result<Opened, String> {

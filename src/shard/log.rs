@@ -156,6 +156,7 @@ impl Log {
 
     /// The values of `--flush-*` have changed.
     pub fn set_options(&mut self, options: LogOptions) {
+        self.ages.set_max(options.flush_max_ns);
         self.options = options;
     }
 

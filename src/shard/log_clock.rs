@@ -17,6 +17,10 @@ impl Ages {
         Ages { marks: VecDeque::new(), max_ns }
     }
 
+    pub fn set_max(&mut self, max_ns: u64) {
+        self.max_ns = max_ns;
+    }
+
     /// Takes note of how far the log is. True when its oldest unwritten record is due.
     pub fn note(&mut self, appended: Lsn, handed: Lsn, now_ns: u64) -> bool {
         if appended == handed {

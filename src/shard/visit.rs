@@ -3,6 +3,7 @@
 use crate::shard::index::{Entry, Found, SlotId};
 use crate::shard::log::LogOptions;
 use crate::shard::record::{Body, Header, PlaceSeed};
+use crate::shard::segment::Epoch;
 use crate::shard::{Lsn, Segments, Shard};
 
 impl Shard {
@@ -12,6 +13,16 @@ impl Shard {
             flush_max_ns: max_ms.saturating_mul(1_000_000),
             flush_size_bytes: size_bytes as usize,
         });
+    }
+
+    /// Life of the segment that an entry points into.
+    pub fn epoch_of(&self, entry: &Entry) -> Epoch {
+        self.segments.epoch(Segments::split(entry.location.units()).0)
+    }
+
+    /// Whether new data finds room without touching the reserve for deletes.
+    pub fn has_room(&self) -> bool {
+        self.segments.can_allocate(false)
     }
 
     /// An LSN above all that any core has given out; see [`Segments::new_horizon`].

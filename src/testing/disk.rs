@@ -422,6 +422,10 @@ impl Disk for SimPort {
         state.pending.iter().filter(|pending| pending.port == self.number).count()
     }
 
+    fn is_busy(&self) -> bool {
+        false
+    }
+
     fn counts(&self) -> Counts {
         self.counts
     }
