@@ -73,8 +73,11 @@ pub struct Mesh<M> {
     dirty: Vec<bool>,
 }
 
+/// The ends of all cores, and their bells.
+pub type Built<M> = (Vec<Mesh<M>>, Arc<Vec<Bell>>);
+
 /// The ends for `cores` cores, in order, and the bells for the control plane.
-pub fn build<M>(cores: usize) -> io::Result<(Vec<Mesh<M>>, Arc<Vec<Bell>>)> {
+pub fn build<M>(cores: usize) -> io::Result<Built<M>> {
     let bells = Arc::new((0..cores).map(|_| Bell::new()).collect::<io::Result<Vec<_>>>()?);
     let mut meshes: Vec<Mesh<M>> = (0..cores)
         .map(|core| Mesh {

@@ -7,6 +7,7 @@ use crate::os;
 use crate::reply::number;
 use std::collections::HashMap;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::time::Duration;
@@ -18,7 +19,8 @@ const CHECK_EVERY: Duration = Duration::from_millis(200);
 pub fn serve(listener: &TcpListener, dataset: Dataset) -> io::Result<()> {
     let ring = Ring::new(CONNECTIONS)?;
     let value_header = format!("${}\r\n", dataset.value_bytes).into_bytes();
-    let mut null = Null { ring, dataset, value_header, clients: HashMap::new() };
+    // Never dropped: the kernel may write into the ring's buffers until the process has gone.
+    let mut null = ManuallyDrop::new(Null { ring, dataset, value_header, clients: HashMap::new() });
     null.ring.arm_accept(listener.as_raw_fd())?;
     while !os::interrupted() {
         null.ring.wait(CHECK_EVERY)?;
@@ -30,8 +32,6 @@ pub fn serve(listener: &TcpListener, dataset: Dataset) -> io::Result<()> {
             }
         }
     }
-    // The kernel may still write into the ring's buffers until the process has gone.
-    std::mem::forget(null);
     Ok(())
 }
 

@@ -354,20 +354,17 @@ impl<N: Net, D: Disk> Core<N, D> {
         let (now_ms, seed) = (self.now.unix_ms, self.next_seed());
         let run = Run { command, args, keys: &keys, places: &places, proto, now_ms, seed };
         let started = self.run_remote(origin, &run);
-        let waits = match started {
-            None => None,
-            Some(values) => Some(Loads {
-                keys: keys.clone(),
-                places: places.clone(),
-                values,
-                now_ms,
-                seed,
-                intents: Vec::new(),
-                pending: 0,
-                stale: false,
-                failed: None,
-            }),
-        };
+        let waits = started.map(|values| Loads {
+            keys: keys.clone(),
+            places: places.clone(),
+            values,
+            now_ms,
+            seed,
+            intents: Vec::new(),
+            pending: 0,
+            stale: false,
+            failed: None,
+        });
         self.keys = keys;
         match waits {
             None => self.recycle_packet(packet),

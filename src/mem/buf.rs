@@ -244,7 +244,7 @@ mod tests {
         for round in 0..20_000usize {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let pick = (state >> 33) as usize;
-            if pick % 3 == 0 && !held.is_empty() {
+            if pick.is_multiple_of(3) && !held.is_empty() {
                 let (mark, buf) = held.swap_remove(pick % held.len());
                 assert!(buf.iter().all(|&b| b == mark as u8));
             } else if let Some(mut buf) = pool.get(1 + pick % 200_000) {

@@ -258,8 +258,8 @@ impl Index {
             let partition = self.partitions.get(home.partition as usize);
             // The longest that a partition gets: twice the mean if it waits for its split, and
             // as much again for chance. One that has been split is drawn half as often.
-            let len_max = 4 * KEYS_PER_PARTITION >> u32::from(home.mask != self.mask);
-            let at = ((r >> 32) * len_max as u64 >> 32) as usize;
+            let len_max = (4 * KEYS_PER_PARTITION) >> u32::from(home.mask != self.mask);
+            let at = (((r >> 32) * len_max as u64) >> 32) as usize;
             if at < partition.slots.len() {
                 return Some(self.drawn(partition, at));
             }

@@ -28,7 +28,7 @@ impl KeyHash {
 
     /// Which of `cores` owns the key, by multiply-shift: below `cores`, even for any number.
     pub fn core(&self, cores: u32) -> u32 {
-        (u64::from(self.place) * u64::from(cores) >> 32) as u32
+        ((u64::from(self.place) * u64::from(cores)) >> 32) as u32
     }
 
     /// `tag` then `place`, little endian.

@@ -84,7 +84,7 @@ pub trait Ordered {
 /// `order / 2^32` of the run: about 0.3 times the root of its length away on average.
 #[inline]
 pub fn lower_bound<T: Ordered>(items: &[T], order: u32) -> usize {
-    let mut at = (u64::from(order) * items.len() as u64 >> 32) as usize;
+    let mut at = ((u64::from(order) * items.len() as u64) >> 32) as usize;
     if at >= items.len() {
         return 0;
     }

@@ -63,7 +63,7 @@ impl Model {
     fn put(&mut self, key: u64) {
         let entry = self.entry();
         let at = self.random.next();
-        let expire_at_ms = (at % 3 == 0).then_some(at >> 20);
+        let expire_at_ms = at.is_multiple_of(3).then_some(at >> 20);
         let old = self.index.put(&hash(key), entry, expire_at_ms);
         assert_eq!(old, self.map.insert(key, Found { entry, expire_at_ms }));
     }
@@ -315,7 +315,7 @@ fn expired_names_those_and_only_those() {
         assert_eq!(index.remove_at(&id).map(|found| found.entry), Some(entry));
         assert_eq!(index.remove_at(&id), None);
     }
-    let alive = |key: &u64| key % 4 == 0 || *key > 10_000;
+    let alive = |key: &u64| key.is_multiple_of(4) || *key > 10_000;
     assert_eq!(index.len(), (0..20_000).filter(alive).count());
     assert_eq!(index.expires(), (10_001..20_000).filter(|key| key % 4 != 0).count());
 }
