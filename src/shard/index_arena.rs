@@ -343,3 +343,116 @@ impl<T: Default, const PAGE_LEN: usize> Pages<T, PAGE_LEN> {
         self.pages.len() * page_bytes + self.pages.capacity() * size_of::<Box<[T; PAGE_LEN]>>()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Arena, CHUNK_LEN, Pages, Run};
+
+    /// Runs by owner, with what they should hold.
+    struct Owners {
+        arena: Arena<u64>,
+        runs: Vec<(Run, Vec<u64>)>,
+    }
+
+    impl Owners {
+        fn new(count: usize) -> Owners {
+            Owners { arena: Arena::default(), runs: vec![(Run::default(), Vec::new()); count] }
+        }
+
+        fn insert(&mut self, owner: usize, at: usize, item: u64) {
+            let (run, items) = &mut self.runs[owner];
+            items.insert(at, item);
+            if let Some(moved) = self.arena.insert(run, owner as u32, at, item) {
+                let other = moved.owner as usize;
+                moved.apply(&mut self.runs[other].0);
+            }
+        }
+
+        fn remove(&mut self, owner: usize, at: usize) {
+            let (run, items) = &mut self.runs[owner];
+            items.remove(at);
+            if let Some(moved) = self.arena.remove(run, owner as u32, at) {
+                let other = moved.owner as usize;
+                moved.apply(&mut self.runs[other].0);
+            }
+        }
+
+        fn check(&self) {
+            for (run, items) in &self.runs {
+                assert_eq!(self.arena.items(*run), items);
+            }
+        }
+    }
+
+    #[test]
+    fn runs_keep_their_items_when_others_come_and_go() {
+        let mut owners = Owners::new(300);
+        let mut random = 1u64;
+        for step in 0..200_000u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let owner = (random >> 33) as usize % 300;
+            let len = owners.runs[owner].1.len();
+            let at = (random >> 44) as usize % (len + 1);
+            // Phases of growth and of decay.
+            if random >> 61 < if step / 50_000 % 2 == 0 { 6 } else { 2 } {
+                owners.insert(owner, at, step);
+            } else if at < len {
+                owners.remove(owner, at);
+            }
+            if step % 10_000 == 0 {
+                owners.check();
+            }
+        }
+        owners.check();
+    }
+
+    #[test]
+    fn a_run_longer_than_a_chunk_is_held_too() {
+        let mut owners = Owners::new(3);
+        for n in 0..3 * CHUNK_LEN {
+            owners.insert(n % 2, n / 4, n as u64);
+        }
+        owners.check();
+        while !owners.runs[0].1.is_empty() {
+            owners.remove(0, 0);
+        }
+        owners.check();
+    }
+
+    #[test]
+    fn empty_runs_hold_no_memory() {
+        let mut owners = Owners::new(100);
+        for owner in 0..100 {
+            for n in 0..100 {
+                owners.insert(owner, n, n as u64);
+            }
+        }
+        let full = owners.arena.memory_bytes();
+        assert!(full >= 100 * 100 * size_of::<u64>());
+        for owner in 0..100 {
+            for _ in 0..100 {
+                owners.remove(owner, 0);
+            }
+        }
+        assert!(owners.runs.iter().all(|(run, _)| *run == Run::default()));
+        assert!(owners.arena.memory_bytes() < full / 3, "{}", owners.arena.memory_bytes());
+    }
+
+    #[test]
+    fn pages_grow_and_shrink() {
+        let mut pages = Pages::<u32, 4>::default();
+        for n in 0..10 {
+            pages.grow();
+            *pages.get_mut(n) = n as u32;
+        }
+        let full = pages.memory_bytes();
+        for n in (4..10).rev() {
+            assert_eq!(*pages.get(n), n as u32);
+            pages.shrink();
+            assert_eq!(pages.len(), n);
+        }
+        assert_eq!(full - pages.memory_bytes(), 2 * 16);
+        pages.grow();
+        assert_eq!(*pages.get(4), 0);
+    }
+}

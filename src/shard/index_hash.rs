@@ -28,7 +28,13 @@ impl KeyHash {
 
     /// Which of `cores` owns the key, by multiply-shift: below `cores`, even for any number.
     pub fn core(&self, cores: u32) -> u32 {
-        (u64::from(self.place) * u64::from(cores) >> 32) as u32
+        ((u64::from(self.place) * u64::from(cores)) >> 32) as u32
+    }
+
+    /// The low half of the tag with its bits in reverse. Keys near each other in this order are
+    /// near each other in the index, however many partitions it has.
+    pub fn point(&self) -> u32 {
+        (self.tag as u32).reverse_bits()
     }
 
     /// `tag` then `place`, little endian.
