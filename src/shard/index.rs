@@ -1,12 +1,62 @@
-//! The index: where each key's record is, in DRAM.
+//! The index: where each key's record is, in DRAM, for one core and one database.
+//!
+//! # Shape
+//!
+//! Linear hashing over small sorted arrays. The low bits of a tag choose the partition, the high
+//! half orders the slots of 16 bytes inside it:
+//!
+//! ```text
+//! partitions   [ run | run | run | run | run | ... ]      2^L .. 2^(L+1) of them, 48 keys each
+//!                 |      '------------.                   on average, 24 to 96
+//! slots           [slot slot slot slot][slot slot ...]    dense, sorted by the high half of tag
+//! expiries        [8 bytes each, only for slots that expire, in the order of the slots]
+//! ```
+//!
+//! - A lookup goes to the place in the array that the tag is to be expected at: tags are uniform,
+//!   so the slot is two or three places from there. There are no empty slots to keep such walks
+//!   short, and none to pay for.
+//! - Each time that 48 keys have come, one partition is split in two by the next bit of the tag;
+//!   when half of all keys have gone, partitions are joined again, one at a time. The longest
+//!   step of any call is one split: about a hundred slots copied.
+//! - Arrays grow four slots at a time in an arena that moves them together. What a key costs
+//!   beyond its 16 bytes: the unused slots of its array (1.5 of 48 on average, up to twice that
+//!   after deletes), the unused ends of chunks (2 to 4 %), 20 bytes of tables per partition.
+//!
+//! # Identity
+//!
+//! A slot has no room for more than 64 bits of hash, but the number of its partition repeats the
+//! low bits of the tag. The slot gives those bits to `place` when it is written. When partitions
+//! have been split since, the slot still has the bits of the tag that the split needs, and is
+//! recognised by fewer bits of `place`: see [`Slot::is`].
+//!
+//! So two keys of one core and database are taken for one another if the 64 bits of the tag agree
+//! and those of `place` that the slot has: b of them if the slot was written when b bits chose
+//! the partition, with 48 x 2^b keys or so in the index. A reader does not know b and accepts any
+//! that fits, which costs log2(1 + b/2) bits. Two random keys thus meet with a probability of
+//! (1 + b/2) / 2^(64+b), besides that of being on the same core.
+//!
+//! An index that has grown key by key to n keys has pairs that meet, with m = ln(n / 48):
+//!
+//! ```text
+//! expected pairs = 48 n (1 + m + m^2 / (4 ln 2)) / 2^64
+//!
+//!   keys of one core    pairs     with the tag alone    a lookup of an absent key finds one
+//!   10^6                1.1e-10   2.7e-8                1.1e-16
+//!   10^8                2.4e-8    2.7e-4                2.4e-16
+//!   10^9                3.1e-7    2.7e-2                3.1e-16
+//! ```
+//!
+//! The last column is pairs / n: a million absent lookups a second find one in a hundred years.
+//! A reader that compares the whole key notices; EXISTS, TYPE, TTL, STRLEN and an overwriting SET
+//! do not read it. Nobody can bring a pair about who does not know the [`HashSeed`].
 
-use std::mem;
+use std::{hint, mem};
 
 pub use super::index_hash::{HashSeed, KeyHash};
 pub use super::index_slot::{Entry, EntryLen, Found, KEY_LEN_SLACK_BYTES, Location};
 
-use super::index_arena::{Arena, Moved, Pages, Run};
-use super::index_slot::{Expiry, Ordered, Slot, lower_bound};
+use super::index_partitions::{Key, Partitions};
+use super::index_slot::{Ordered, Slot, guess, lower_bound};
 
 /// Partitions are as many as keys divided by this.
 const KEYS_PER_PARTITION: usize = 48;
@@ -14,9 +64,6 @@ const KEYS_PER_PARTITION: usize = 48;
 /// Partitions are merged again when fewer keys than this fall on one: far enough from the above
 /// that no partition is split and merged in turn.
 const KEYS_PER_PARTITION_MIN: usize = 24;
-
-/// Partitions to a page of their table: 16 KiB.
-const PARTITIONS_PAGE: usize = 1024;
 
 /// Draws of [`Index::random`] before it takes what comes next.
 const DRAWS_MAX: u32 = 64;
@@ -43,14 +90,6 @@ impl SlotId {
     }
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Partition {
-    /// Sorted by order.
-    slots: Run,
-    /// One for each slot that expires, in the order of the slots.
-    expiries: Run,
-}
-
 /// Which partition a tag belongs to, and the bits of the tag that say so.
 #[derive(Clone, Copy, Debug)]
 struct Home {
@@ -58,38 +97,23 @@ struct Home {
     mask: u32,
 }
 
-/// A key on its way from one partition to another, or to a visitor.
-#[derive(Clone, Copy, Debug)]
-struct Key {
-    slot: Slot,
-    /// Of no meaning when the slot does not expire.
-    expiry: Expiry,
-}
-
-impl Key {
-    fn id(&self, home: Home) -> SlotId {
-        SlotId(self.slot.name(home.partition, home.mask))
-    }
-
-    fn expire_at_ms(&self) -> Option<u64> {
-        self.slot.expires().then(|| self.expiry.at_ms())
+impl Home {
+    fn id(self, key: &Key) -> SlotId {
+        SlotId(key.slot.name(self.partition, self.mask))
     }
 }
 
 /// The keys of one core and one database.
 #[derive(Debug, Default)]
 pub struct Index {
-    partitions: Pages<Partition, PARTITIONS_PAGE>,
+    partitions: Partitions,
     /// Partitions at the start of the current round of splits, less one.
     mask: u32,
     /// The partition to be split next. Those before it have been split in this round.
     split: u32,
-    slots: Arena<Slot>,
-    expiries: Arena<Expiry>,
     /// Empty but for the time of a split or merge: memory for the keys on their way.
     moving: Vec<Key>,
     len: usize,
-    expires: usize,
 }
 
 impl Index {
@@ -98,15 +122,46 @@ impl Index {
         Index::default()
     }
 
+    /// Ready for so many keys: they will cause no split. For recovery, which knows their number;
+    /// takes time and a third of a byte for each. Putting keys by [`KeyHash::point`] is several
+    /// times as fast as in any other order.
+    pub fn with_capacity(keys: usize) -> Index {
+        let mut index = Index::new();
+        let partitions = keys.div_ceil(KEYS_PER_PARTITION).max(1);
+        for _ in 0..partitions {
+            index.partitions.grow();
+        }
+        index.mask = (1 << partitions.ilog2()) - 1;
+        index.split = partitions as u32 - 1 - index.mask;
+        index
+    }
+
     pub fn get(&self, hash: &KeyHash) -> Option<Found> {
         if self.is_empty() {
             return None;
         }
         let home = self.home(hash.tag as u32);
-        let partition = self.partitions.get(home.partition as usize);
-        let slots = self.slots.items(partition.slots);
+        let slots = self.partitions.slots(home.partition);
         let at = search(slots, hash, home.mask).ok()?;
-        Some(self.found(partition, slots, at))
+        Some(self.found(home.partition, slots, at))
+    }
+
+    /// Reads ahead what [`Index::get`] will read for these keys, so that the waits for memory of
+    /// a batch overlap instead of following one another. Changes nothing.
+    pub fn warm(&self, hashes: &[KeyHash]) {
+        if self.is_empty() {
+            return;
+        }
+        // First all partitions, then all slots: no read waits for another within a pass.
+        let partition = |hash: &KeyHash| self.home(hash.tag as u32).partition;
+        let lens =
+            hashes.iter().fold(0, |sum, hash| sum ^ self.partitions.slots_len(partition(hash)));
+        let orders = hashes.iter().fold(0, |sum, hash| {
+            let slots = self.partitions.slots(partition(hash));
+            let at = guess(slots.len(), (hash.tag >> 32) as u32);
+            sum ^ slots.get(at).map_or(0, Slot::order)
+        });
+        hint::black_box((lens, orders));
     }
 
     /// Sets the entry and the expiry of a key. Returns what they were.
@@ -130,11 +185,8 @@ impl Index {
 
     pub fn remove(&mut self, hash: &KeyHash) -> Option<Found> {
         let (home, at) = self.find(hash).ok()?;
-        let expire_at_ms = self.set_expiry(home.partition, at, None);
-        let mut run = self.partitions.get(home.partition as usize).slots;
-        let entry = self.slots.items(run)[at].entry();
-        let moved = self.slots.remove(&mut run, home.partition, at);
-        self.set_slots(home.partition, run, moved);
+        let expire_at_ms = self.partitions.set_expiry(home.partition, at, None);
+        let entry = self.partitions.remove(home.partition, at).entry();
         self.len -= 1;
         if self.len < self.partitions.len() * KEYS_PER_PARTITION_MIN && self.partitions.len() > 1 {
             self.merge();
@@ -146,8 +198,7 @@ impl Index {
     /// is not at `from` any more.
     pub fn relocate(&mut self, hash: &KeyHash, from: Location, to: Location) -> bool {
         let Ok((home, at)) = self.find(hash) else { return false };
-        let run = self.partitions.get(home.partition as usize).slots;
-        let slot = &mut self.slots.items_mut(run)[at];
+        let slot = &mut self.partitions.slots_mut(home.partition)[at];
         let stays = slot.location() == from;
         if stays {
             slot.relocate(to);
@@ -187,14 +238,12 @@ impl Index {
 
     /// Keys that have an expiry.
     pub fn expires(&self) -> usize {
-        self.expires
+        self.partitions.expires()
     }
 
     /// Memory held, in bytes.
     pub fn memory_bytes(&self) -> usize {
-        let moving = self.moving.capacity() * size_of::<Key>();
-        let partitions = self.partitions.memory_bytes() + moving;
-        partitions + self.slots.memory_bytes() + self.expiries.memory_bytes()
+        self.partitions.memory_bytes() + self.moving.capacity() * size_of::<Key>()
     }
 
     /// Forgets all keys and gives the memory back.
@@ -206,17 +255,16 @@ impl Index {
     /// first call has cursor 0.
     ///
     /// A key that lives through a whole scan is visited at least once, whatever happens to others
-    /// meanwhile. The cursor is a point among all tags with the order of their low bits turned
-    /// round. A partition is an interval there, splitting and merging only cut or join
-    /// neighbouring intervals, and a key never changes its point. While partitions are only
-    /// split, nothing is visited twice.
+    /// meanwhile. The cursor is a [`KeyHash::point`]. A partition is an interval of points,
+    /// splitting and merging only cut and join neighbouring intervals, and a key never changes
+    /// its point. While partitions are only split, nothing is visited twice.
     pub fn scan(&self, cursor: u64, visit: &mut dyn FnMut(SlotId, Entry, Option<u64>)) -> u64 {
         if self.is_empty() || cursor > u64::from(u32::MAX) {
             return 0;
         }
         let home = self.home((cursor as u32).reverse_bits());
-        for key in self.keys(home.partition) {
-            visit(key.id(home), key.slot.entry(), key.expire_at_ms());
+        for key in self.partitions.keys(home.partition) {
+            visit(home.id(&key), key.slot.entry(), key.expire_at_ms());
         }
         let first = home.partition.reverse_bits();
         let size = (1 << 32) / (u64::from(home.mask) + 1);
@@ -235,11 +283,11 @@ impl Index {
             return 0;
         }
         let home = self.home(cursor as u32);
-        let run = self.partitions.get(home.partition as usize).expiries;
-        if self.expiries.items(run).iter().any(|expiry| expiry.at_ms() <= now_ms) {
-            for key in self.keys(home.partition) {
+        let expiries = self.partitions.expiries(home.partition);
+        if expiries.iter().any(|expiry| expiry.at_ms() <= now_ms) {
+            for key in self.partitions.keys(home.partition) {
                 if let Some(at_ms) = key.expire_at_ms().filter(|&at_ms| at_ms <= now_ms) {
-                    visit(key.id(home), key.slot.entry(), at_ms);
+                    visit(home.id(&key), key.slot.entry(), at_ms);
                 }
             }
         }
@@ -255,26 +303,24 @@ impl Index {
         }
         for _ in 0..DRAWS_MAX {
             let home = self.home(r as u32);
-            let partition = self.partitions.get(home.partition as usize);
             // The longest that a partition gets: twice the mean if it waits for its split, and
             // as much again for chance. One that has been split is drawn half as often.
             let len_max = (4 * KEYS_PER_PARTITION) >> u32::from(home.mask != self.mask);
             let at = (((r >> 32) * len_max as u64) >> 32) as usize;
-            if at < partition.slots.len() {
-                return Some(self.drawn(partition, at));
+            if at < self.partitions.slots_len(home.partition) {
+                return Some(self.drawn(home.partition, at));
             }
             r = next_random(r);
         }
-        let start = self.home(r as u32).partition as usize;
-        let partitions = self.partitions.len();
-        (0..partitions)
-            .map(|step| self.partitions.get((start + step) % partitions))
-            .find(|partition| !partition.slots.is_empty())
-            .map(|partition| self.drawn(partition, (r >> 32) as usize % partition.slots.len()))
+        let start = self.home(r as u32).partition;
+        let end = self.partitions.len() as u32;
+        let partition = (start..end).chain(0..start).find(|&p| self.partitions.slots_len(p) > 0)?;
+        let at = (r >> 32) as usize % self.partitions.slots_len(partition);
+        Some(self.drawn(partition, at))
     }
 
-    fn drawn(&self, partition: &Partition, at: usize) -> (Entry, Option<u64>) {
-        let found = self.found(partition, self.slots.items(partition.slots), at);
+    fn drawn(&self, partition: u32, at: usize) -> (Entry, Option<u64>) {
+        let found = self.found(partition, self.partitions.slots(partition), at);
         (found.entry, found.expire_at_ms)
     }
 
@@ -284,7 +330,7 @@ impl Index {
         if unsplit >= self.split {
             return Home { partition: unsplit, mask: self.mask };
         }
-        let mask = self.mask << 1 | 1;
+        let mask = (self.mask << 1) | 1;
         Home { partition: tag_low & mask, mask }
     }
 
@@ -294,27 +340,18 @@ impl Index {
         if self.is_empty() {
             return Err((home, 0));
         }
-        let slots = self.slots.items(self.partitions.get(home.partition as usize).slots);
-        match search(slots, hash, home.mask) {
+        match search(self.partitions.slots(home.partition), hash, home.mask) {
             Ok(at) => Ok((home, at)),
             Err(at) => Err((home, at)),
         }
     }
 
     #[inline]
-    fn found(&self, partition: &Partition, slots: &[Slot], at: usize) -> Found {
-        let expire_at_ms = match slots[at].expires() {
-            true => Some(self.expire_at_ms(partition, slots, at)),
-            false => None,
-        };
+    fn found(&self, partition: u32, slots: &[Slot], at: usize) -> Found {
+        let expires = slots[at].expires();
+        let expire_at_ms =
+            if expires { Some(self.partitions.expire_at_ms(partition, at)) } else { None };
         Found { entry: slots[at].entry(), expire_at_ms }
-    }
-
-    /// Kept apart: the path of a key without expiry is shorter for it.
-    #[inline(never)]
-    fn expire_at_ms(&self, partition: &Partition, slots: &[Slot], at: usize) -> u64 {
-        let expiries = self.expiries.items(partition.expiries);
-        expiries[expiry_place(slots, at, expiries)].at_ms()
     }
 
     fn overwrite(
@@ -325,68 +362,24 @@ impl Index {
         entry: Entry,
         expire_at_ms: Option<u64>,
     ) -> Found {
-        let run = self.partitions.get(home.partition as usize).slots;
-        let slot = &mut self.slots.items_mut(run)[at];
+        let slot = &mut self.partitions.slots_mut(home.partition)[at];
         let old = slot.entry();
         slot.overwrite(hash, home.mask, entry);
         let expire_at_ms = match expire_at_ms {
             None if !slot.expires() => None,
-            _ => self.set_expiry(home.partition, at, expire_at_ms),
+            _ => self.partitions.set_expiry(home.partition, at, expire_at_ms),
         };
         Found { entry: old, expire_at_ms }
     }
 
     fn insert(&mut self, home: Home, at: usize, slot: Slot, expire_at_ms: Option<u64>) {
-        let mut run = self.partitions.get(home.partition as usize).slots;
-        let moved = self.slots.insert(&mut run, home.partition, at, slot);
-        self.set_slots(home.partition, run, moved);
+        self.partitions.insert(home.partition, at, slot);
         if expire_at_ms.is_some() {
-            self.set_expiry(home.partition, at, expire_at_ms);
+            self.partitions.set_expiry(home.partition, at, expire_at_ms);
         }
         self.len += 1;
         if self.len > self.partitions.len() * KEYS_PER_PARTITION {
             self.split();
-        }
-    }
-
-    /// Sets, changes or removes the expiry of a slot. Returns what it was.
-    fn set_expiry(&mut self, partition: u32, at: usize, at_ms: Option<u64>) -> Option<u64> {
-        let Partition { slots, expiries: mut run } = *self.partitions.get(partition as usize);
-        let slots = self.slots.items_mut(slots);
-        let had = slots[at].expires();
-        if !had && at_ms.is_none() {
-            return None;
-        }
-        let place = expiry_place(slots, at, self.expiries.items(run));
-        slots[at].set_expires(at_ms.is_some());
-        let new = at_ms.map(|at_ms| Expiry::new(slots[at].order(), at_ms));
-        let old = had.then(|| self.expiries.items(run)[place].at_ms());
-        let moved = match new {
-            Some(new) if had => {
-                self.expiries.items_mut(run)[place] = new;
-                None
-            }
-            Some(new) => self.expiries.insert(&mut run, partition, place, new),
-            None => self.expiries.remove(&mut run, partition, place),
-        };
-        self.expires = self.expires + usize::from(new.is_some()) - usize::from(had);
-        self.set_expiries(partition, run, moved);
-        old
-    }
-
-    fn set_slots(&mut self, partition: u32, run: Run, moved: Option<Moved>) {
-        self.partitions.get_mut(partition as usize).slots = run;
-        if let Some(moved) = moved {
-            let owner = self.partitions.get_mut(moved.owner as usize);
-            moved.apply(&mut owner.slots);
-        }
-    }
-
-    fn set_expiries(&mut self, partition: u32, run: Run, moved: Option<Moved>) {
-        self.partitions.get_mut(partition as usize).expiries = run;
-        if let Some(moved) = moved {
-            let owner = self.partitions.get_mut(moved.owner as usize);
-            moved.apply(&mut owner.expiries);
         }
     }
 
@@ -396,13 +389,13 @@ impl Index {
         let low = self.split;
         self.partitions.grow();
         let mut keys = mem::take(&mut self.moving);
-        self.take(low, &mut keys);
-        self.fill(low, keys.iter().filter(|key| !key.slot.has(bit)));
-        self.fill(low + bit, keys.iter().filter(|key| key.slot.has(bit)));
+        self.partitions.take(low, &mut keys);
+        self.partitions.fill(low, keys.iter().filter(|key| !key.slot.has(bit)));
+        self.partitions.fill(low + bit, keys.iter().filter(|key| key.slot.has(bit)));
         self.put_back(keys);
         self.split += 1;
         if self.split == bit {
-            self.mask = self.mask << 1 | 1;
+            self.mask = (self.mask << 1) | 1;
             self.split = 0;
         }
     }
@@ -417,15 +410,15 @@ impl Index {
         let bit = self.mask + 1;
         let low = self.split;
         let mut keys = mem::take(&mut self.moving);
-        self.take(low, &mut keys);
+        self.partitions.take(low, &mut keys);
         let stay = keys.len();
-        self.take(low + bit, &mut keys);
+        self.partitions.take(low + bit, &mut keys);
         for (place, key) in keys.iter_mut().enumerate() {
             key.slot.restore(bit, place >= stay);
         }
         // Stable: slots of equal order stay in step with their expiries. Two sorted halves.
         keys.sort_by_key(|key| key.slot.order());
-        self.fill(low, keys.iter());
+        self.partitions.fill(low, keys.iter());
         self.put_back(keys);
         self.partitions.shrink();
     }
@@ -433,35 +426,6 @@ impl Index {
     fn put_back(&mut self, mut keys: Vec<Key>) {
         keys.clear();
         self.moving = keys;
-    }
-
-    /// Adds the keys of a partition to `keys` and empties it.
-    fn take(&mut self, partition: u32, keys: &mut Vec<Key>) {
-        keys.extend(self.keys(partition));
-        let old = mem::take(self.partitions.get_mut(partition as usize));
-        let moved = self.slots.free(old.slots);
-        self.set_slots(partition, Run::default(), moved);
-        let moved = self.expiries.free(old.expiries);
-        self.set_expiries(partition, Run::default(), moved);
-    }
-
-    /// Puts keys in order into an empty partition.
-    fn fill<'a>(&mut self, partition: u32, keys: impl Iterator<Item = &'a Key> + Clone) {
-        let expiring = keys.clone().filter(|key| key.slot.expires());
-        let len = keys.clone().count();
-        let slots = self.slots.write(partition, len, keys.map(|key| key.slot));
-        let len = expiring.clone().count();
-        let expiries = self.expiries.write(partition, len, expiring.map(|key| key.expiry));
-        *self.partitions.get_mut(partition as usize) = Partition { slots, expiries };
-    }
-
-    fn keys(&self, partition: u32) -> impl Iterator<Item = Key> {
-        let Partition { slots, expiries } = *self.partitions.get(partition as usize);
-        let mut expiries = self.expiries.items(expiries).iter();
-        self.slots.items(slots).iter().map(move |&slot| {
-            let expiry = if slot.expires() { expiries.next() } else { None };
-            Key { slot, expiry: expiry.copied().unwrap_or_default() }
-        })
     }
 }
 
@@ -477,13 +441,6 @@ fn search(slots: &[Slot], hash: &KeyHash, mask: u32) -> Result<usize, usize> {
         at += 1;
     }
     Err(at)
-}
-
-/// Place of the expiry of the slot at `at`, or the place to insert it.
-fn expiry_place(slots: &[Slot], at: usize, expiries: &[Expiry]) -> usize {
-    let order = Expiry::new(slots[at].order(), 0).order();
-    let before = slots[..at].iter().rev().take_while(|slot| slot.order() >= order);
-    lower_bound(expiries, order) + before.filter(|slot| slot.expires()).count()
 }
 
 /// One step of splitmix64 (Steele, Lea, Flood 2014).

@@ -7,6 +7,8 @@
 
 use std::mem;
 
+use super::index_pages::Pages;
+
 /// Most items of a chunk. A run that needs more has a chunk of its own.
 const CHUNK_LEN: usize = 1024;
 
@@ -203,10 +205,10 @@ impl<T: Copy + Default> Arena<T> {
 
     fn copy(&mut self, from: Run, to: Run, len: usize) {
         let (from_chunk, to_chunk) = (from.chunk(), to.chunk());
-        let source = from.offset()..from.offset() + len;
         if len == 0 {
             return;
         }
+        let source = from.offset()..from.offset() + len;
         if from_chunk == to_chunk {
             self.chunks.get_mut(from_chunk).items.copy_within(source, to.offset());
             return;
@@ -242,7 +244,7 @@ impl<T: Copy + Default> Arena<T> {
         let before = self.last[capacity];
         if before != NO_CHUNK {
             let items = &self.chunks.get(before as usize).items;
-            if items.len() + capacity <= items.capacity() {
+            if items.len() + capacity <= items.capacity().min(CHUNK_LEN) {
                 return before;
             }
         }
@@ -295,51 +297,97 @@ impl<T: Copy + Default> Arena<T> {
     }
 }
 
-/// A growing array that is never copied: pages of `PAGE_LEN` items, a power of two.
-#[derive(Debug)]
-pub struct Pages<T, const PAGE_LEN: usize> {
-    pages: Vec<Box<[T; PAGE_LEN]>>,
-    len: usize,
-}
+#[cfg(test)]
+mod tests {
+    use super::{Arena, CHUNK_LEN, Run};
 
-impl<T, const PAGE_LEN: usize> Default for Pages<T, PAGE_LEN> {
-    fn default() -> Pages<T, PAGE_LEN> {
-        Pages { pages: Vec::new(), len: 0 }
-    }
-}
-
-impl<T: Default, const PAGE_LEN: usize> Pages<T, PAGE_LEN> {
-    #[inline]
-    pub fn get(&self, at: usize) -> &T {
-        &self.pages[at / PAGE_LEN][at % PAGE_LEN]
+    /// Runs by owner, with what they should hold.
+    struct Owners {
+        arena: Arena<u64>,
+        runs: Vec<(Run, Vec<u64>)>,
     }
 
-    #[inline]
-    pub fn get_mut(&mut self, at: usize) -> &mut T {
-        &mut self.pages[at / PAGE_LEN][at % PAGE_LEN]
-    }
-
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Adds a default item.
-    pub fn grow(&mut self) {
-        if self.len == self.pages.len() * PAGE_LEN {
-            self.pages.push(Box::new(std::array::from_fn(|_| T::default())));
+    impl Owners {
+        fn new(count: usize) -> Owners {
+            Owners { arena: Arena::default(), runs: vec![(Run::default(), Vec::new()); count] }
         }
-        self.len += 1;
+
+        fn insert(&mut self, owner: usize, at: usize, item: u64) {
+            let (run, items) = &mut self.runs[owner];
+            items.insert(at, item);
+            if let Some(moved) = self.arena.insert(run, owner as u32, at, item) {
+                let other = moved.owner as usize;
+                moved.apply(&mut self.runs[other].0);
+            }
+        }
+
+        fn remove(&mut self, owner: usize, at: usize) {
+            let (run, items) = &mut self.runs[owner];
+            items.remove(at);
+            if let Some(moved) = self.arena.remove(run, owner as u32, at) {
+                let other = moved.owner as usize;
+                moved.apply(&mut self.runs[other].0);
+            }
+        }
+
+        fn check(&self) {
+            for (run, items) in &self.runs {
+                assert_eq!(self.arena.items(*run), items);
+            }
+        }
     }
 
-    /// Removes the last item.
-    pub fn shrink(&mut self) {
-        self.len -= 1;
-        *self.get_mut(self.len) = T::default();
-        self.pages.truncate(self.len.div_ceil(PAGE_LEN));
+    #[test]
+    fn runs_keep_their_items_when_others_come_and_go() {
+        let mut owners = Owners::new(300);
+        let mut random = 1u64;
+        for step in 0..200_000u64 {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            let owner = (random >> 33) as usize % 300;
+            let len = owners.runs[owner].1.len();
+            let at = (random >> 44) as usize % (len + 1);
+            // Phases of growth and of decay.
+            if random >> 61 < if step / 50_000 % 2 == 0 { 6 } else { 2 } {
+                owners.insert(owner, at, step);
+            } else if at < len {
+                owners.remove(owner, at);
+            }
+            if step % 10_000 == 0 {
+                owners.check();
+            }
+        }
+        owners.check();
     }
 
-    pub fn memory_bytes(&self) -> usize {
-        let page_bytes = PAGE_LEN * size_of::<T>();
-        self.pages.len() * page_bytes + self.pages.capacity() * size_of::<Box<[T; PAGE_LEN]>>()
+    #[test]
+    fn a_run_longer_than_a_chunk_is_held_too() {
+        let mut owners = Owners::new(3);
+        for n in 0..3 * CHUNK_LEN {
+            owners.insert(n % 2, n / 4, n as u64);
+        }
+        owners.check();
+        while !owners.runs[0].1.is_empty() {
+            owners.remove(0, 0);
+        }
+        owners.check();
+    }
+
+    #[test]
+    fn empty_runs_hold_no_memory() {
+        let mut owners = Owners::new(100);
+        for owner in 0..100 {
+            for n in 0..100 {
+                owners.insert(owner, n, n as u64);
+            }
+        }
+        let full = owners.arena.memory_bytes();
+        assert!(full >= 100 * 100 * size_of::<u64>());
+        for owner in 0..100 {
+            for _ in 0..100 {
+                owners.remove(owner, 0);
+            }
+        }
+        assert!(owners.runs.iter().all(|(run, _)| *run == Run::default()));
+        assert!(owners.arena.memory_bytes() < full / 3, "{}", owners.arena.memory_bytes());
     }
 }

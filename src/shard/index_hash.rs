@@ -31,6 +31,12 @@ impl KeyHash {
         ((u64::from(self.place) * u64::from(cores)) >> 32) as u32
     }
 
+    /// The low half of the tag with its bits in reverse. Keys near each other in this order are
+    /// near each other in the index, however many partitions it has.
+    pub fn point(&self) -> u32 {
+        (self.tag as u32).reverse_bits()
+    }
+
     /// `tag` then `place`, little endian.
     pub fn to_bytes(self) -> [u8; KeyHash::SIZE_BYTES] {
         let mut bytes = [0; KeyHash::SIZE_BYTES];

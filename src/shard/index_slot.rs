@@ -78,13 +78,19 @@ pub trait Ordered {
     fn order(&self) -> u32;
 }
 
-/// Place of the first item whose order is not below `order`.
+/// About where `order` stands in a run of `len` items.
 ///
-/// The items of a run are a uniform sample, so the item of `order` is within a few places of
-/// `order / 2^32` of the run: about 0.3 times the root of its length away on average.
+/// The items are a uniform sample, so the item of `order` is about 0.3 times the root of `len`
+/// away on average: two or three places.
+#[inline]
+pub fn guess(len: usize, order: u32) -> usize {
+    ((u64::from(order) * len as u64) >> 32) as usize
+}
+
+/// Place of the first item whose order is not below `order`.
 #[inline]
 pub fn lower_bound<T: Ordered>(items: &[T], order: u32) -> usize {
-    let mut at = ((u64::from(order) * items.len() as u64) >> 32) as usize;
+    let mut at = guess(items.len(), order);
     if at >= items.len() {
         return 0;
     }
@@ -314,6 +320,30 @@ mod tests {
                 let mask = (1u32 << written) - 1;
                 let known = (hash.tag as u32 ^ hash.place) & mask & !((1 << bit) - 1) != 0;
                 assert_eq!(slot.is(&other, mask), !known, "written {written} bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn equal_tags_meet_as_often_as_documented() {
+        let entry = entry(1, Kind::String, EntryLen::Value(0));
+        let mut seed = 1u64;
+        let mut random = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 32) as u32
+        };
+        for written in [0, 4, 8] {
+            for level in [written, written + 3] {
+                let mut met = 0;
+                for _ in 0..100_000 {
+                    let tag = u64::from(random());
+                    let slot =
+                        Slot::new(&KeyHash { tag, place: random() }, (1 << written) - 1, entry);
+                    let other = KeyHash { tag, place: random() };
+                    met += u32::from(slot.is(&other, (1 << level) - 1));
+                }
+                let expected = 1e5 * (1.0 + f64::from(written) / 2.0) / f64::from(1 << written);
+                assert!((f64::from(met) / expected - 1.0).abs() < 0.1, "{met} for {expected}");
             }
         }
     }

@@ -212,9 +212,8 @@ fn keys_that_differ_in_one_bit_of_the_tag_are_two_keys() {
     // A fresh slot also knows the bits of the place that the partition number made room for:
     // 20,000 keys are at least 8 of them.
     for bit in 0..8 {
-        let mut other = KeyHash { place: base.place ^ 1 << bit, ..base };
-        // Above that bit tag and place must differ somewhere, or the mark reads both ways.
-        other.tag = base.tag;
+        let other = KeyHash { place: base.place ^ 1 << bit, ..base };
+        // From that bit on tag and place must differ somewhere, or the mark reads both ways.
         let readable = (base.tag as u32 ^ base.place) & 0xff & !((1 << bit) - 1) == 0;
         assert_eq!(index.get(&other).is_some(), readable, "bit {bit}");
     }
@@ -439,4 +438,37 @@ fn lengths_come_back() {
     index.put(&hash(2), short, None);
     assert_eq!(index.get(&hash(1)).unwrap().entry.len, EntryLen::Units(77));
     assert_eq!(index.get(&hash(2)).unwrap().entry.len, EntryLen::Value(3));
+}
+
+#[test]
+fn an_index_made_for_its_keys_is_like_one_that_grew() {
+    for keys in [0, 1, 48, 49, 96, 97, 5000, 100_000] {
+        let mut hashes: Vec<(KeyHash, u64)> = (0..keys).map(|key| (hash(key), key)).collect();
+        hashes.sort_by_key(|(hash, _)| hash.point());
+        let mut index = Index::with_capacity(keys as usize);
+        for (hash, key) in &hashes {
+            assert_eq!(index.put(hash, entry(*key), None), None);
+        }
+        let grown = filled(keys);
+        let order = |index: &Index| {
+            let mut ids = Vec::new();
+            scan_all(index, |id| ids.push(id.tag()));
+            ids
+        };
+        assert_eq!(order(&index), order(&grown));
+        assert!(index.memory_bytes() <= grown.memory_bytes() * 21 / 20 + 20_000);
+        for (hash, key) in &hashes {
+            assert_eq!(index.remove(hash).map(|found| key_of(found.entry)), Some(*key));
+        }
+        assert!(index.is_empty());
+    }
+}
+
+#[test]
+fn warming_changes_nothing() {
+    let hashes: Vec<KeyHash> = (0..1000).map(hash).collect();
+    Index::new().warm(&hashes);
+    let index = filled(500);
+    index.warm(&hashes);
+    assert!((0..1000).all(|key| index.get(&hash(key)).is_some() == (key < 500)));
 }

@@ -4,6 +4,8 @@ pub mod footer;
 pub mod index;
 mod index_arena;
 mod index_hash;
+mod index_pages;
+mod index_partitions;
 mod index_slot;
 #[cfg(test)]
 mod index_tests;
