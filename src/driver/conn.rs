@@ -45,6 +45,8 @@ pub struct Conn {
     first: u32,
     out: VecDeque<Tx>,
     out_bytes: usize,
+    /// Bytes of replies that are made and wait for an earlier one.
+    ready_bytes: usize,
     /// Bytes of replies that device reads under way will bring.
     pub expected_bytes: usize,
     pub sending: bool,
@@ -72,6 +74,7 @@ impl Conn {
             first: 0,
             out: VecDeque::new(),
             out_bytes: 0,
+            ready_bytes: 0,
             expected_bytes: 0,
             sending: false,
             closing: false,
@@ -96,6 +99,11 @@ impl Conn {
         self.out.len()
     }
 
+    /// Bytes of replies held, whether they may leave yet or not.
+    pub fn reply_bytes(&self) -> usize {
+        self.out_bytes + self.ready_bytes
+    }
+
     pub fn out_bytes(&self) -> usize {
         self.out_bytes
     }
@@ -103,7 +111,7 @@ impl Conn {
     /// Replies still to be made or sent are too many to go on, or the next command has to wait
     /// for the last one.
     pub fn is_congested(&self) -> bool {
-        self.out_bytes + self.expected_bytes > OUT_BYTES_MAX
+        self.out_bytes + self.ready_bytes + self.expected_bytes > OUT_BYTES_MAX
             || self.owed.len() > OWED_MAX
             || (self.barrier && !self.owed.is_empty())
     }
@@ -131,6 +139,7 @@ impl Conn {
         let owed = self.owed.get_mut(place)?;
         let unwanted = match owed {
             Owed::Waiting => {
+                self.ready_bytes += tx.len();
                 *owed = Owed::Ready(tx);
                 None
             }
@@ -143,6 +152,7 @@ impl Conn {
         while let Some(Owed::Ready(_)) = self.owed.front() {
             let Some(Owed::Ready(tx)) = self.owed.pop_front() else { break };
             self.first = self.first.wrapping_add(1);
+            self.ready_bytes -= tx.len();
             self.push_out(tx, &mut spare);
         }
         unwanted
@@ -169,6 +179,7 @@ impl Conn {
             self.out_bytes += bytes.len();
             self.out.push_back(Tx::Bytes(bytes));
         } else {
+            self.ready_bytes += bytes.len();
             self.owed.push_back(Owed::Ready(Tx::Bytes(bytes)));
         }
     }

@@ -3,7 +3,8 @@
 //! Core 0 conducts, one change at a time. It tells every core to freeze: to start no further
 //! command and to report once those begun are done. When all have reported, nothing is under
 //! way anywhere, and every core's log position is known. The change is written to the
-//! superblocks, every core carries it out, and all go on. The pause lasts as long as the slowest
+//! superblocks, every core carries it out, and when all have, all go on: a core that went on
+//! alone would reach another with the change half made. The pause lasts as long as the slowest
 //! command under way and two device writes.
 
 use std::collections::VecDeque;
@@ -139,6 +140,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             }
             Message::Frozen | Message::Thawed => self.conduct_step(),
             Message::Thaw { change, horizon } => self.thaw(change, horizon),
+            Message::Resume => self.frozen.by = None,
             Message::Sync { asker } => {
                 self.shard.request_sync();
                 self.frozen.syncs.push((self.shard.appended_lsn(), asker));
@@ -193,6 +195,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             Step::Thawing => {
                 let (asker, failed) = (active.asker, active.failed);
                 self.frozen.conductor.active = None;
+                (0..self.cores as u16).for_each(|core| self.send(core, Message::Resume));
                 let result = if failed { Err(super::execute::POISONED.into()) } else { Ok(()) };
                 self.send(asker.core, Message::Done { task: asker.task, result });
                 self.conduct();
@@ -243,7 +246,6 @@ impl<N: Net, D: Disk> Core<N, D> {
             }
         }
         (0..DATABASES as u8).for_each(|db| self.count_keys(db));
-        self.frozen.by = None;
         self.send(0, Message::Thawed);
     }
 

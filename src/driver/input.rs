@@ -110,11 +110,13 @@ impl<N: Net, D: Disk> Core<N, D> {
         bytes: &[u8],
     ) -> Option<usize> {
         let full = self.tasks_are_full();
+        let over = self.is_over_client_share();
         let conn = self.conns.get_mut(socket)?;
         if conn.closing {
             return None;
         }
-        if conn.is_congested() || full {
+        // Over the limit, whoever has replies to take takes them first.
+        if conn.is_congested() || full || (over && conn.reply_bytes() > 0) {
             self.stall(socket);
             return None;
         }
@@ -161,8 +163,7 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// Back-pressure: a peer whose backlog is over its share is not read from until it shrinks.
     fn check_backlog(&mut self, socket: SocketId) {
-        let share = self.settings.maxmemory_clients_bytes as usize / self.cores as usize;
-        let over = share > 0 && self.client_bytes > share;
+        let over = self.is_over_client_share();
         let limit = self.settings.client_query_buffer_limit_bytes as usize;
         let Some(conn) = self.conns.get_mut(socket) else { return };
         if conn.backlog() > limit {
@@ -178,6 +179,12 @@ impl<N: Net, D: Disk> Core<N, D> {
             conn.paused = pause;
             self.net.pause(socket, pause);
         }
+    }
+
+    /// `--maxmemory-clients`: this core's share is used up by query and reply buffers.
+    fn is_over_client_share(&self) -> bool {
+        let share = self.settings.maxmemory_clients_bytes as usize / self.cores as usize;
+        share > 0 && self.client_bytes + self.reply_bytes > share
     }
 
     /// One command of a connection.
@@ -320,11 +327,14 @@ impl<N: Net, D: Disk> Core<N, D> {
         if muted {
             out.truncate(start);
         }
+        // What was there before `start` is counted already.
+        self.reply_bytes += out.len() - start;
         let Some(lsn) = held.filter(|_| !muted) else {
             conn.finish(out);
             return self.wants_send(socket);
         };
         let bytes = out.split_off(start);
+        self.reply_bytes -= bytes.len();
         conn.finish(out);
         let seq = conn.reserve(false);
         let origin = self.origin(socket, seq);
@@ -360,6 +370,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     pub(super) fn close(&mut self, socket: SocketId) {
         let Some(conn) = self.conns.remove(socket) else { return };
         self.client_bytes -= conn.rx.capacity();
+        self.reply_bytes -= conn.reply_bytes();
         self.stats.clients.add(-1);
         self.net.close(socket);
     }

@@ -172,7 +172,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         self.stats.device_writes.set(counts.writes);
         self.stats.device_write_bytes.set(counts.write_bytes);
         self.stats.device_flushes.set(counts.flushes);
-        self.stats.client_bytes.set(self.client_bytes as i64);
+        self.stats.client_bytes.set((self.client_bytes + self.reply_bytes) as i64);
         self.stats.index_bytes.set(self.index_bytes as i64);
     }
 

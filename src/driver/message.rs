@@ -144,12 +144,14 @@ pub enum Message {
         asker: Asker,
     },
     Frozen,
-    /// Carry out the change for which all cores were frozen (none if it failed), and go on.
+    /// Carry out the change for which all cores were frozen (none if it failed).
     Thaw {
         change: Option<Change>,
         horizon: Lsn,
     },
     Thawed,
+    /// All cores have carried it out: go on.
+    Resume,
     /// Write everything to the devices.
     Sync {
         asker: Asker,

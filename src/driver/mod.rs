@@ -106,6 +106,8 @@ pub struct Core<N, D> {
     unsent: Vec<SocketId>,
     remote_in_flight: usize,
     client_bytes: usize,
+    /// Of replies that are made and not sent, in bytes.
+    reply_bytes: usize,
     /// Of the index, as of the last publication.
     index_bytes: usize,
     frozen: global::Frozen,
@@ -202,6 +204,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             unsent: Vec::new(),
             remote_in_flight: 0,
             client_bytes: 0,
+            reply_bytes: 0,
             index_bytes: 0,
             frozen: global::Frozen::default(),
             spares: Vec::new(),

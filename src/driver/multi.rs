@@ -10,15 +10,19 @@ use crate::disk::Disk;
 use crate::mem::Ticket;
 use crate::net::{Net, SocketId};
 use crate::resp::{Proto, Reply};
+use crate::shard::log::RECORD_SIZE_MAX;
 use crate::shard::view::{KeyState, Stop, Write};
 use crate::shard::{AppendError, UnitOp, UnitWrite};
 
 use super::Core;
-use super::execute::{Bytes, FULL, Flow, KeyRef, Run, Value, append_error, mode_of};
+use super::execute::{Bytes, FULL, Flow, KeyRef, Run, TOO_LARGE, Value, append_error, mode_of};
 use super::intent::Mode;
 use super::message::{Asker, KeyData, KeyWrite, Message, Origin, Packet};
 use super::output::Then;
 use super::task::{Loads, Task};
+
+/// More than a record and its footer entry take beside key and value, in bytes.
+const RECORD_OVERHEAD_MAX: usize = 96;
 
 /// The coordinating side.
 #[derive(Debug)]
@@ -90,6 +94,20 @@ impl Multi {
             now_ms: self.now_ms,
             seed: self.seed,
         }
+    }
+
+    /// Whether every part's writes are a unit that a log can take.
+    fn fits(&self, writes: &[KeyWrite]) -> bool {
+        let args = self.packet.args();
+        let size = |place: u32| match &writes[place as usize] {
+            KeyWrite::Put { value, .. } => {
+                let name = args.at(self.keys[place as usize].arg as usize);
+                name.len() + value.len() + RECORD_OVERHEAD_MAX
+            }
+            KeyWrite::Keep | KeyWrite::Delete => RECORD_OVERHEAD_MAX,
+        };
+        let part_size = |part: &Part| part.places.iter().map(|&place| size(place)).sum::<usize>();
+        self.parts.iter().all(|part| part_size(part) <= RECORD_SIZE_MAX)
     }
 
     /// Takes over what part `part` tells of its keys.
@@ -235,6 +253,12 @@ impl<N: Net, D: Disk> Core<N, D> {
                 None => run_all(&multi.run(), &multi.values, &mut out),
             };
             match outcome {
+                Ok(writes) if !multi.fits(&writes) => {
+                    out.clear();
+                    Reply::new(&mut out, multi.proto).error(TOO_LARGE);
+                    core.stats.errors.add(1);
+                    core.multi_commit(multi, Vec::new());
+                }
                 Ok(writes) => core.multi_commit(multi, writes),
                 Err(Stop::Error(text)) => {
                     out.clear();

@@ -45,7 +45,10 @@ impl<N: Net, D: Disk> Core<N, D> {
         let Some(conn) = self.conns.get_mut(origin.conn) else { return };
         let spares = &mut self.spares;
         let spare = || spares.pop().unwrap_or_default();
-        if let Some(Tx::Bytes(bytes)) = conn.fill(origin.seq, tx, spare) {
+        let before = conn.reply_bytes();
+        let unwanted = conn.fill(origin.seq, tx, spare);
+        self.reply_bytes = self.reply_bytes + conn.reply_bytes() - before;
+        if let Some(Tx::Bytes(bytes)) = unwanted {
             self.recycle(bytes);
         }
         self.wants_send(origin.conn);
@@ -157,6 +160,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     pub(super) fn sent(&mut self, socket: SocketId, tx: Tx) {
         if let Some(conn) = self.conns.get_mut(socket) {
             conn.sent(tx.len());
+            self.reply_bytes -= tx.len();
             self.wants_send(socket);
         }
         if let Tx::Bytes(bytes) = tx {

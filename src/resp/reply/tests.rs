@@ -26,7 +26,7 @@ fn alike_in_both_protocols() {
         (|r| r.array(0), "*0\r\n"),
         (|r| r.array(1_000_000), "*1000000\r\n"),
         (|r| r.raw(b":7\r\n"), ":7\r\n"),
-        (|r| r.error_bytes(b"X\n"), "-X \r\n"),
+        (|r| r.error_bytes(b"X\nY\r\n"), "-X Y\r\n"),
     ];
     for (write, text) in cases {
         assert_eq!(both(write), [text, text]);
