@@ -25,6 +25,15 @@ const GROUP_KEYS: usize = 8;
 /// Longer than the flush period by what a loaded machine may delay a write.
 const FLUSH_MARGIN: Duration = Duration::from_millis(FLUSH_MAX_MS + 1400);
 
+/// A multi-key command is one unit in the log of a core. Over several cores it is one step for
+/// other clients, but a crash may leave a part of it (docs/ARCHITECTURE.md, "Not there yet"), so
+/// such commands are part of the load on one core only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cores {
+    One,
+    Several,
+}
+
 /// What a client sees of one key, or of a group of keys that change together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
@@ -298,15 +307,20 @@ fn load(port: u16, items: &mut [Item], next_version: &mut u64, rng: &mut Rng, st
     }
 }
 
-fn new_items(connection: usize) -> Vec<Item> {
+fn new_items(connection: usize, cores: Cores) -> Vec<Item> {
     let mut items = Vec::new();
-    for (kind, word, count) in [
+    let kinds = [
         (Kind::Text, "text", STRINGS),
         (Kind::Counter, "counter", GROUPS),
         (Kind::Hash, "hash", GROUPS),
         (Kind::Group, "group", GROUPS),
         (Kind::Moving, "moving", GROUPS),
-    ] {
+    ];
+    let unit = |kind: Kind| matches!(kind, Kind::Group | Kind::Moving);
+    for (kind, word, count) in kinds {
+        if unit(kind) && cores == Cores::Several {
+            continue;
+        }
         let names = (0..count).map(|index| format!("{word}:{connection}:{index}"));
         items.extend(names.map(|name| Item::new(name, kind)));
     }
@@ -390,17 +404,20 @@ fn round(
     killed
 }
 
-fn torture(name: &str, durability: &str) {
+fn torture(name: &str, durability: &str, cores: Cores) {
     let rounds = number_from_env("LAVIK_TORTURE_ROUNDS", 20);
     let seed = number_from_env("LAVIK_TORTURE_SEED", 1);
     let mut rng = Rng::new(seed);
     let launch = Launch::new(name).data_size("256mb").flag("--durability").flag(durability);
-    let mut server = launch.start();
-    let mut all: Vec<Vec<Item>> = (0..CONNECTIONS).map(new_items).collect();
+    let mut server = match cores {
+        Cores::One => launch.threads(1).start(),
+        Cores::Several => launch.start(),
+    };
+    let mut all: Vec<Vec<Item>> = (0..CONNECTIONS).map(|n| new_items(n, cores)).collect();
     let version = Mutex::new(0);
     for number in 0..rounds {
         let killed = round(&mut server, &mut all, &version, &mut rng);
-        if rng.one_in(3) {
+        if cores == Cores::Several && rng.one_in(3) {
             server.set_threads(1 + rng.below(4));
         }
         server.start();
@@ -426,12 +443,18 @@ fn torture(name: &str, durability: &str) {
 
 #[test]
 fn received_loses_no_more_than_the_flush_time() {
-    torture("torture-received", "received");
+    torture("torture-received", "received", Cores::Several);
 }
 
 #[test]
 fn written_loses_nothing_acknowledged() {
-    torture("torture-written", "written");
+    torture("torture-written", "written", Cores::Several);
+}
+
+/// MSET, DEL of several keys and RENAME are there as a whole or not at all.
+#[test]
+fn units_of_one_core_are_whole() {
+    torture("torture-units", "received", Cores::One);
 }
 
 /// The checker itself: it refuses a lost, an older, an unknown and a torn state.
