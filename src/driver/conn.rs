@@ -12,8 +12,6 @@ use crate::resp::ParseState;
 const GATHER_BYTES_MAX: usize = 16 * 1024;
 /// A gathered buffer is not grown beyond this.
 const TAIL_BYTES_MAX: usize = 64 * 1024;
-/// Room that a buffer for gathering starts with: a pipelined batch of small values.
-const TAIL_BYTES_START: usize = 32 * 1024;
 /// Replies waiting to leave above which the connection's commands wait.
 const OUT_BYTES_MAX: usize = 1 << 20;
 /// Replies not yet made above which the connection's commands wait.
@@ -198,9 +196,7 @@ impl Conn {
             _ => match tx {
                 Tx::Bytes(bytes) => self.out.push_back(Tx::Bytes(bytes)),
                 Tx::Value { .. } => {
-                    // Room for the rest of the batch, so that it is gathered without growing.
                     let mut tail = spare();
-                    tail.reserve(TAIL_BYTES_START);
                     tail.extend_from_slice(tx.as_slice());
                     self.out.push_back(Tx::Bytes(tail));
                 }

@@ -106,7 +106,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         let Some(buf) = self.read_buffer(&found.entry) else { return Some(Flow::Stall) };
         self.stats.keyspace_hits.add(1);
         let origin = self.reserve(socket);
-        let expected = buf.len() as u32;
+        let expected = buf.0.len() as u32;
         if let Some(conn) = self.conns.get_mut(socket) {
             conn.expected_bytes += expected as usize;
         }
@@ -121,7 +121,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         let Some(record) = self.shard.resident(entry, key) else { return false };
         let proto = conn.session.proto;
         let spares = &mut self.spares;
-        let mut out = conn.begin(|| spares.pop().unwrap_or_default());
+        let mut out = conn.begin(|| super::take_spare(spares));
         let start = out.len();
         Reply::new(&mut out, proto).bulk(record.value);
         self.finish(socket, out, start, None);
@@ -165,17 +165,17 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
     }
 
-    /// A buffer for reading a record, unless buffers or places for reads are used up.
-    pub(super) fn read_buffer(&self, entry: &Entry) -> Option<DmaBuf> {
+    /// A buffer for reading a record and where to read, unless buffers or places for reads are used up.
+    pub(super) fn read_buffer(&self, entry: &Entry) -> Option<(DmaBuf, ReadSpan)> {
         if self.reads.is_full() || self.disk.is_busy() {
             return None;
         }
-        self.pool.get(self.shard.read_request(entry).len as usize)
+        let span = self.shard.read_request(entry);
+        self.pool.get(span.len as usize).map(|buf| (buf, span))
     }
 
     /// Starts a read of the record of `entry` into `buf` (of [`Core::read_buffer`]).
-    pub(super) fn read(&mut self, entry: Entry, buf: DmaBuf, purpose: Purpose) {
-        let span = self.shard.read_request(&entry);
+    pub(super) fn read(&mut self, entry: Entry, (buf, span): (DmaBuf, ReadSpan), purpose: Purpose) {
         let op = ReadOp { entry, span, purpose };
         let Ok(ticket) = self.reads.insert(op) else {
             panic!("read_buffer has seen a free place");
@@ -262,7 +262,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             return self.get_reply_null(get);
         };
         if let Some(record) = self.shard.resident(&found.entry, get.key.as_slice()) {
-            let mut bytes = self.spares.pop().unwrap_or_default();
+            let mut bytes = super::take_spare(&mut self.spares);
             Reply::new(&mut bytes, get.proto).bulk(record.value);
             return self.reply(get.origin, bytes);
         }
@@ -289,7 +289,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             return false;
         }
         if let Some(record) = self.shard.resident(&found.entry, key) {
-            let mut bytes = self.spares.pop().unwrap_or_default();
+            let mut bytes = super::take_spare(&mut self.spares);
             Reply::new(&mut bytes, proto).bulk(record.value);
             self.stats.keyspace_hits.add(1);
             self.reply(origin, bytes);

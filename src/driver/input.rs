@@ -307,7 +307,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     pub(super) fn begin(&mut self, socket: SocketId) -> Vec<u8> {
         let spares = &mut self.spares;
         match self.conns.get_mut(socket) {
-            Some(conn) => conn.begin(|| spares.pop().unwrap_or_default()),
+            Some(conn) => conn.begin(|| super::take_spare(spares)),
             None => Vec::new(),
         }
     }

@@ -59,6 +59,7 @@ const READS_MAX: usize = 2048;
 /// Buffers kept for reuse, and the size up to which one is worth keeping.
 const SPARES_MAX: usize = 512;
 const SPARE_BYTES_MAX: usize = 64 * 1024;
+const SPARE_BYTES_MIN: usize = 32 * 1024;
 
 /// What a core is made from.
 pub struct Parts<N, D> {
@@ -130,6 +131,12 @@ pub struct Core<N, D> {
     loading: bool,
     /// Of `settings`.
     generation: u64,
+}
+
+/// A buffer for a reply: one that has been used before, or a new one with room for a pipelined
+/// batch of small values, so that gathering does not grow it step by step.
+fn take_spare(spares: &mut Vec<Vec<u8>>) -> Vec<u8> {
+    spares.pop().unwrap_or_else(|| Vec::with_capacity(SPARE_BYTES_MIN))
 }
 
 /// The connections of a core, by the index of their socket.
@@ -330,11 +337,12 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     fn spare(&mut self) -> Vec<u8> {
-        self.spares.pop().unwrap_or_default()
+        take_spare(&mut self.spares)
     }
 
     fn recycle(&mut self, mut bytes: Vec<u8>) {
-        if bytes.capacity() <= SPARE_BYTES_MAX && self.spares.len() < SPARES_MAX {
+        let fits = (SPARE_BYTES_MIN..=SPARE_BYTES_MAX).contains(&bytes.capacity());
+        if fits && self.spares.len() < SPARES_MAX {
             bytes.clear();
             self.spares.push(bytes);
         }

@@ -44,7 +44,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         let tx = self.spare_device_buffers(tx);
         let Some(conn) = self.conns.get_mut(origin.conn) else { return };
         let spares = &mut self.spares;
-        let spare = || spares.pop().unwrap_or_default();
+        let spare = || super::take_spare(spares);
         let before = conn.reply_bytes();
         let unwanted = conn.fill(origin.seq, tx, spare);
         self.reply_bytes = self.reply_bytes + conn.reply_bytes() - before;
