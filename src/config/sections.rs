@@ -239,6 +239,8 @@ pub struct Persistence {
     /// Chunk of a device write, in bytes.
     pub flush_size_bytes: u64,
     pub shutdown_checkpoint: bool,
+    /// Damage found at start is reported and left out instead of stopping the start.
+    pub salvage: bool,
 }
 
 impl Default for Persistence {
@@ -248,6 +250,7 @@ impl Default for Persistence {
             flush_max_ms: 100,
             flush_size_bytes: 128 << 10,
             shutdown_checkpoint: false,
+            salvage: false,
         }
     }
 }

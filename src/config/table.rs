@@ -43,6 +43,7 @@ const DURABILITIES: &[(&str, Durability)] = &[
     ("written", Durability::Written),
     ("synced", Durability::Synced),
 ];
+const RECOVERIES: &[(&str, bool)] = &[("strict", false), ("salvage", true)];
 const LOG_LEVELS: &[(&str, LogLevel)] = &[
     ("debug", LogLevel::Debug),
     ("verbose", LogLevel::Verbose),
@@ -191,6 +192,14 @@ pub static OPTIONS: &[Opt] = &[
         |c, v| put(&mut c.persistence.durability, choice(v, DURABILITIES)),
     )
     .live(),
+    one(
+        Group::Durability,
+        "recover",
+        "strict|salvage",
+        "damage found at start stops it, or is reported and left out",
+        |c| show_choice(c.persistence.salvage, RECOVERIES),
+        |c, v| put(&mut c.persistence.salvage, choice(v, RECOVERIES)),
+    ),
     one(
         Group::Durability,
         "flush-max-ms",

@@ -91,7 +91,7 @@ fn build(setup: Setup, ring: &Rc<Ring>) -> Result<Core<KernelNet, UringDisk>, St
         shard.adopt(superblocks).map_err(memory)?;
     }
     let stats = Arc::clone(&setup.server.stats[setup.mesh.core()]);
-    let recovery = Recovery::new(setup.plan, pool.clone(), false);
+    let recovery = Recovery::new(setup.plan, pool.clone(), config.persistence.salvage);
     Ok(Core::new(Parts {
         shard,
         recovery,

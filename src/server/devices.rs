@@ -34,7 +34,8 @@ pub fn open(config: &Config, cores: usize) -> Result<(Arc<Vec<Device>>, Opened),
         devices.push(opened);
     }
     let devices = Arc::new(devices);
-    let opened = assemble(Arc::clone(&devices), cores)?;
+    let salvage = config.persistence.salvage;
+    let opened = assemble(Arc::clone(&devices), SetOptions { cores: cores as u16, salvage })?;
     opened.warnings.iter().for_each(|warning| log::warn!("{warning}"));
     if opened.formatted {
         log::info!("the data devices were empty and have been formatted");
@@ -54,10 +55,9 @@ fn open_patiently(path: &Path) -> io::Result<Device> {
     Device::open(path)
 }
 
-fn assemble(devices: Arc<Vec<Device>>, cores: usize) -> Result<Opened, String> {
+fn assemble(devices: Arc<Vec<Device>>, options: SetOptions) -> Result<Opened, String> {
     let mut disk = BlockingDisk::new(devices).map_err(|error| ring_failed(&error))?;
     let pool = BufPool::new(OPEN_BUFFER_BYTES, u16::MAX).map_err(|error| error.to_string())?;
-    let options = SetOptions { cores: cores as u16, salvage: false };
     let mut failed = None;
     let mut random = |bytes: &mut [u8]| failed = getrandom::fill(bytes).err().or(failed);
     let opened = open_set(&mut disk, &pool, options, &mut random);
