@@ -14,6 +14,9 @@ const GATHER_BYTES_MAX: usize = 16 * 1024;
 const TAIL_BYTES_MAX: usize = 64 * 1024;
 /// Replies waiting to leave above which the connection's commands wait.
 const OUT_BYTES_MAX: usize = 1 << 20;
+/// What a reply of another core is taken for until one has come: only the home core knows how long
+/// its values are.
+const REMOTE_BYTES_START: usize = 64 * 1024;
 /// Replies not yet made above which the connection's commands wait.
 const OWED_MAX: usize = 4096;
 
@@ -47,6 +50,8 @@ pub struct Conn {
     ready_bytes: usize,
     /// Bytes of replies that device reads under way will bring.
     pub expected_bytes: usize,
+    /// Guess at the next reply of another core, from those that came.
+    remote_bytes: usize,
     pub sending: bool,
     /// Close when everything owed has been sent; no further command is executed.
     pub closing: bool,
@@ -74,6 +79,7 @@ impl Conn {
             out_bytes: 0,
             ready_bytes: 0,
             expected_bytes: 0,
+            remote_bytes: REMOTE_BYTES_START,
             sending: false,
             closing: false,
             barrier: false,
@@ -112,6 +118,16 @@ impl Conn {
         self.out_bytes + self.ready_bytes + self.expected_bytes > OUT_BYTES_MAX
             || self.owed.len() > OWED_MAX
             || (self.barrier && !self.owed.is_empty())
+    }
+
+    /// What to count for a command that is sent to another core.
+    pub fn remote_expected(&self) -> u32 {
+        self.remote_bytes as u32
+    }
+
+    /// A reply of another core has come: a large one is believed at once, small ones slowly.
+    pub fn note_remote(&mut self, bytes: usize) {
+        self.remote_bytes = bytes.max(self.remote_bytes / 8 * 7);
     }
 
     /// Every command so far has its reply.

@@ -212,7 +212,8 @@ impl<N: Net, D: Disk> Core<N, D> {
             }
             Attempt::Wait(_) => {
                 self.finish(socket, out, start, None);
-                let origin = self.reserve(socket);
+                let expected = values.iter().filter_map(|value| value.meta?.value_len).sum();
+                let origin = self.reserve_expecting(socket, expected);
                 self.task_start(origin, run, values);
                 Flow::Continue
             }
@@ -360,7 +361,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     pub(super) fn origin(&self, conn: SocketId, seq: super::conn::Seq) -> Origin {
-        Origin { core: self.id, conn, seq }
+        Origin { core: self.id, conn, seq, expected: 0 }
     }
 }
 

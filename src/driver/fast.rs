@@ -50,8 +50,6 @@ pub(crate) struct Get {
     proto: Proto,
     hash: KeyHash,
     key: KeyCopy,
-    /// What the connection counts for this reply until it is there.
-    expected: u32,
 }
 
 /// The name of a key, kept until the device has answered.
@@ -105,12 +103,8 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         let Some(buf) = self.read_buffer(&found.entry) else { return Some(Flow::Stall) };
         self.stats.keyspace_hits.add(1);
-        let origin = self.reserve(socket);
-        let expected = buf.0.len() as u32;
-        if let Some(conn) = self.conns.get_mut(socket) {
-            conn.expected_bytes += expected as usize;
-        }
-        let get = Get { origin, db, proto, hash, key: KeyCopy::new(key), expected };
+        let origin = self.reserve_expecting(socket, buf.0.len() as u32);
+        let get = Get { origin, db, proto, hash, key: KeyCopy::new(key) };
         self.read(found.entry, buf, Purpose::Get(get));
         Some(Flow::Continue)
     }
@@ -191,12 +185,6 @@ impl<N: Net, D: Disk> Core<N, D> {
     pub(super) fn read_done(&mut self, done: Done) {
         let Some(read) = self.reads.remove(Ticket::from_bits(done.tag)) else { return };
         let Some(buf) = done.buf else { return };
-        if let Purpose::Get(get) = &read.purpose
-            && get.expected > 0
-            && let Some(conn) = self.conns.get_mut(get.origin.conn)
-        {
-            conn.expected_bytes -= get.expected as usize;
-        }
         if let Err(errno) = done.result {
             let name = &self.disk.geometry()[usize::from(done.device)].name;
             log::error!("read of {name} failed: {errno}");
@@ -267,7 +255,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             return self.reply(get.origin, bytes);
         }
         match self.read_buffer(&found.entry) {
-            Some(buf) => self.read(found.entry, buf, Purpose::Get(Get { expected: 0, ..get })),
+            Some(buf) => self.read(found.entry, buf, Purpose::Get(get)),
             None => self.reply_error(get.origin, "ERR read buffers are exhausted, try again"),
         }
     }
@@ -297,7 +285,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         let Some(buf) = self.read_buffer(&found.entry) else { return false };
         self.stats.keyspace_hits.add(1);
-        let get = Get { origin, db, proto, hash, key: KeyCopy::new(key), expected: 0 };
+        let get = Get { origin, db, proto, hash, key: KeyCopy::new(key) };
         self.read(found.entry, buf, Purpose::Get(get));
         true
     }

@@ -277,7 +277,8 @@ impl<N: Net, D: Disk> Core<N, D> {
         if self.remote_in_flight >= super::REMOTE_MAX {
             return Flow::Stall;
         }
-        let origin = self.reserve(socket);
+        let expected = self.conns.get(socket).map_or(0, Conn::remote_expected);
+        let origin = self.reserve_expecting(socket, expected);
         let mut packet = self.packet();
         packet.fill(run.args);
         self.remote_in_flight += 1;
@@ -291,6 +292,14 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     fn is_muted(conn: &Conn) -> bool {
         matches!(conn.session.reply_mode, ReplyMode::Off | ReplyMode::SkipThis)
+    }
+
+    /// A place for a reply that comes later and brings about `expected` bytes.
+    pub(super) fn reserve_expecting(&mut self, socket: SocketId, expected: u32) -> Origin {
+        if let Some(conn) = self.conns.get_mut(socket) {
+            conn.expected_bytes += expected as usize;
+        }
+        Origin { expected, ..self.reserve(socket) }
     }
 
     /// A place for a reply that comes later.

@@ -41,6 +41,8 @@ pub struct Origin {
     pub core: u16,
     pub conn: SocketId,
     pub seq: Seq,
+    /// What the connection counts against its limit until the reply is there, in bytes.
+    pub expected: u32,
 }
 
 /// An operation that waits on some core for answers of others.
@@ -83,6 +85,7 @@ pub enum Message {
     Reply {
         conn: SocketId,
         seq: Seq,
+        expected: u32,
         bytes: Vec<u8>,
     },
     /// Take intents on `keys` (database, name) and tell what is known of them.

@@ -28,7 +28,8 @@ impl<N: Net, D: Disk> Core<N, D> {
         if origin.core == self.id {
             return self.fill(origin, Tx::Bytes(bytes));
         }
-        let message = Message::Reply { conn: origin.conn, seq: origin.seq, bytes };
+        let Origin { conn, seq, expected, .. } = origin;
+        let message = Message::Reply { conn, seq, expected, bytes };
         self.mesh.send(usize::from(origin.core), message);
     }
 
@@ -45,6 +46,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         let Some(conn) = self.conns.get_mut(origin.conn) else { return };
         let spares = &mut self.spares;
         let spare = || super::take_spare(spares);
+        conn.expected_bytes -= origin.expected as usize;
         let before = conn.reply_bytes();
         let unwanted = conn.fill(origin.seq, tx, spare);
         self.reply_bytes = self.reply_bytes + conn.reply_bytes() - before;

@@ -398,9 +398,12 @@ impl<N: Net, D: Disk> Core<N, D> {
             Message::Command { origin, command, db, proto, packet } => {
                 self.command_remote(origin, command, db, proto, packet);
             }
-            Message::Reply { conn, seq, bytes } => {
+            Message::Reply { conn, seq, expected, bytes } => {
                 self.remote_in_flight -= 1;
-                let origin = self.origin(conn, seq);
+                let origin = Origin { expected, ..self.origin(conn, seq) };
+                if let Some(conn) = self.conns.get_mut(conn) {
+                    conn.note_remote(bytes.len());
+                }
                 self.reply(origin, bytes);
             }
             Message::Lock { .. }
