@@ -159,7 +159,8 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
     }
 
-    /// A buffer for reading a record and where to read, unless buffers or places for reads are used up.
+    /// A buffer for reading a record and where to read, unless buffers or places for reads are used
+    /// up.
     pub(super) fn read_buffer(&self, entry: &Entry) -> Option<(DmaBuf, ReadSpan)> {
         if self.reads.is_full() || self.disk.is_busy() {
             return None;
