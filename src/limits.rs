@@ -1,4 +1,5 @@
-//! Every bound of the system, and the relations between bounds that the code relies on.
+//! Bounds that several parts share, and the relations between them that the code relies on. A bound
+//! of one part alone stands at the top of its file; docs/ARCHITECTURE.md lists them all.
 
 /// Logical databases (`SELECT 0..15`), fixed.
 pub const DATABASES: usize = 16;

@@ -1,5 +1,6 @@
-//! The control plane: devices, listeners, one thread per core, signals, shutdown. It runs before
-//! and after the cores, never in between.
+//! The control plane: devices, listeners, one thread per core, signals, shutdown. It starts the
+//! cores, watches for signals and serves the metrics meanwhile, and ends them; it takes no part in
+//! their work.
 
 mod core_thread;
 mod devices;

@@ -135,7 +135,8 @@ pub static OPTIONS: &[Opt] = &[
         |c| c.net.tcp_keepalive_s.to_string(),
         |c, v| put(&mut c.net.tcp_keepalive_s, integer(v, 0, i32::MAX.into())),
     )
-    .live(),
+    .live()
+    .later(),
     one(
         Group::Storage,
         "storage",
@@ -270,7 +271,8 @@ pub static OPTIONS: &[Opt] = &[
         |c| c.threads.foreground_budget_us.to_string(),
         |c, v| put(&mut c.threads.foreground_budget_us, integer(v, 1, US_MAX)),
     )
-    .live(),
+    .live()
+    .later(),
     one(
         Group::Cores,
         "background-budget-us",
@@ -279,7 +281,8 @@ pub static OPTIONS: &[Opt] = &[
         |c| c.threads.background_budget_us.to_string(),
         |c, v| put(&mut c.threads.background_budget_us, integer(v, 1, US_MAX)),
     )
-    .live(),
+    .live()
+    .later(),
     one(
         Group::Cores,
         "background-warrant-percent",
@@ -288,7 +291,8 @@ pub static OPTIONS: &[Opt] = &[
         |c| c.threads.background_warrant_percent.to_string(),
         |c, v| put(&mut c.threads.background_warrant_percent, integer(v, 0, 90)),
     )
-    .live(),
+    .live()
+    .later(),
     one(
         Group::Memory,
         "maxmemory",
@@ -434,7 +438,8 @@ pub static OPTIONS: &[Opt] = &[
         |c| c.slowlog.log_slower_than_us.to_string(),
         |c, v| put(&mut c.slowlog.log_slower_than_us, integer(v, -1, i64::MAX)),
     )
-    .live(),
+    .live()
+    .later(),
     one(
         Group::Monitoring,
         "slowlog-max-len",
@@ -443,7 +448,8 @@ pub static OPTIONS: &[Opt] = &[
         |c| c.slowlog.max_len.to_string(),
         |c, v| put(&mut c.slowlog.max_len, integer(v, 0, i64::MAX)),
     )
-    .live(),
+    .live()
+    .later(),
     one(
         Group::Access,
         "requirepass",

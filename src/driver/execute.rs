@@ -14,7 +14,7 @@ use super::Core;
 use super::intent::{KeyId, Mode};
 use super::message::Origin;
 
-/// The error replies of the engine. docs/OPERATIONS.md says what to do about each.
+/// The error replies of the engine. docs/ARCHITECTURE.md says what each means.
 pub const FULL: &str = "NOSPACE the data devices are full: delete keys or add a device";
 pub const POISONED: &str =
     "IOERR a write to a data device failed: this server accepts no writes until it is restarted";
