@@ -1,6 +1,6 @@
 //! GET and SET on keys of this core: the straight path, without allocation for keys of usual
-//! length. A SET copies its value once, into the log buffer; a GET of a fresh value copies it out. A
-//! GET of a value on the device is answered from the buffer that the device filled, unless it is
+//! length. A SET copies its value once, into the log buffer; a GET of a fresh value copies it out.
+//! A GET of a value on the device is answered from the buffer that the device filled, unless it is
 //! small and one of a batch, which is gathered. All device reads end here.
 
 use crate::command::errors;
