@@ -164,6 +164,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     /// [`Core::read_buffer`] with a copy of the key behind what will be read.
+    #[inline]
     fn key_buffer(&self, entry: &Entry, key: &[u8]) -> Option<(DmaBuf, ReadSpan)> {
         if self.reads.is_full() || self.disk.is_busy() {
             return None;
@@ -175,6 +176,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     /// Starts a read of the record of `entry` into `buf` (of [`Core::read_buffer`]).
+    #[inline]
     pub(super) fn read(&mut self, entry: Entry, (buf, span): (DmaBuf, ReadSpan), purpose: Purpose) {
         let op = ReadOp { entry, span, purpose };
         let Ok(ticket) = self.reads.insert(op) else {

@@ -386,7 +386,7 @@ impl Defrag {
         // What a scan does not reach stays: the segment is not complete.
         self.note(segments, work, None, "its footer is damaged");
         let first_unit = (size / UNIT) as u32;
-        let scan = Scan::new(&buf[..len], seed, first_unit, base, shard.hash_seed());
+        let scan = Scan::new(&buf[..len], seed, first_unit, base, shard.hasher());
         Entries::Scanned { records: scan.records.into() }
     }
 

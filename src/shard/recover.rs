@@ -374,7 +374,7 @@ impl Recovery {
         let segment = &buf[..SEGMENT_SIZE];
         let seed = shard.segments.seed(planned.header.epoch);
         let first_unit = (shard.segments.sector_size() / UNIT) as u32;
-        let mut scan = Scan::new(segment, seed, first_unit, base, shard.hash_seed());
+        let mut scan = Scan::new(segment, seed, first_unit, base, shard.hasher());
         let next = planned.next.map(|next| &plan.segments[next].header);
         let last = scan.last(base);
         let complete = match trailer {
