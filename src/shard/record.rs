@@ -256,7 +256,7 @@ impl Header {
             KIND_NONE if flags & !CONTINUES == TOMBSTONE && key_len == HASH_BYTES as u32 => {
                 Body::Tombstone
             }
-            KIND_PAD if flags & !WIDE == 0 && value_len > 0 => {
+            KIND_PAD if flags & !WIDE == 0 && header_len <= value_len as usize * UNIT => {
                 let durable = (flags & WIDE != 0).then(|| Lsn(get_u64(header, HEADER_BYTES)));
                 Body::Pad { units: value_len, durable }
             }
@@ -531,5 +531,17 @@ mod tests {
             }
         }
         seed
+    }
+
+    #[test]
+    fn a_filler_is_not_shorter_than_its_header() {
+        let mut bytes = [0; 32];
+        let flags = super::WIDE;
+        let word = super::word(Lsn(1), super::KIND_PAD, flags);
+        super::finish_header(&mut bytes[..24], SEED, word, 1 << super::KEY_LEN_BITS);
+        assert_eq!(Header::decode(&bytes, SEED), Err(Invalid::Header));
+        super::finish_header(&mut bytes[..24], SEED, word, 2 << super::KEY_LEN_BITS);
+        let header = Header::decode(&bytes, SEED).unwrap();
+        assert_eq!(header.verify_payload(&bytes), Ok(()));
     }
 }

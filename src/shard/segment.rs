@@ -142,6 +142,11 @@ impl Header {
         };
         let mut set = SetId([0; 16]);
         set.0.copy_from_slice(&bytes[20..36]);
+        let lsns = [44, 52, 60].map(|at| Lsn(get_u64(bytes, at)));
+        if lsns.iter().any(|&lsn| lsn > Lsn::MAX) {
+            return Err("its sequence numbers are too large");
+        }
+        let [base, previous, durable] = lsns;
         Ok(Header {
             set,
             device: get_u16(bytes, 12),
@@ -149,9 +154,9 @@ impl Header {
             state,
             epoch: Epoch(get_u64(bytes, 36)),
             core: get_u16(bytes, 14),
-            base: Lsn(get_u64(bytes, 44)),
-            previous: Lsn(get_u64(bytes, 52)),
-            durable: Lsn(get_u64(bytes, 60)),
+            base,
+            previous,
+            durable,
         })
     }
 }
