@@ -25,6 +25,7 @@ pub enum OpenError {
     Shrunk { name: String, has: u64, needs: u64 },
     Doubled { first: String, second: String },
     OtherSet { first: String, second: String },
+    Stale { name: String, run: u32 },
     Missing { member: usize, members: usize, present: String },
     BlankMember { name: String, present: String },
     Header { name: String, offset: u64, why: String },
@@ -82,6 +83,11 @@ impl std::fmt::Display for OpenError {
             OpenError::OtherSet { first, second } => {
                 write!(f, "{first} and {second} belong to different sets; give one set only")
             }
+            OpenError::Stale { name, run } => write!(
+                f,
+                "{name} is older than the rest of its set: it is as run {run} left it; give the \
+                 device that was used last"
+            ),
             OpenError::Missing { member, members, present } => write!(
                 f,
                 "member {} of the {members} devices of the set is missing ({present} belongs to \
