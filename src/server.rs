@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -18,12 +18,16 @@ use crate::clock;
 use crate::command::session::Server;
 use crate::config::{Config, Live, NetBackend, StorageBackend, System};
 use crate::driver::Shared;
+use crate::limits::RECORD_UNIT_BYTES;
 use crate::mesh::{self, Bell};
 use crate::metrics;
 use crate::shard::Segments;
 
 /// How often the control plane looks for signals and finished cores.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How often figures of the segments are put together.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Runs the server until a signal or SHUTDOWN. The error is one line for the operator.
 pub fn run(config: Config, system: &System) -> Result<(), String> {
@@ -88,6 +92,7 @@ fn watch(
         signal_hook::flag::register(signal, Arc::clone(flag))
             .map_err(|error| format!("cannot handle signal {signal}: {error}"))?;
     }
+    let mut published = None;
     loop {
         let ended = threads.iter().any(thread::JoinHandle::is_finished);
         let asked = asked.load(Ordering::Relaxed);
@@ -99,20 +104,37 @@ fn watch(
             bells.iter().for_each(Bell::ring);
             return Ok(());
         }
-        publish();
+        // It walks over the table of segments.
+        if published.is_none_or(|at: Instant| at.elapsed() >= PUBLISH_INTERVAL) {
+            publish();
+            published = Some(Instant::now());
+        }
         thread::sleep(WATCH_INTERVAL);
     }
 }
 
-/// Free space for the metrics endpoint. The table counts free segments of all devices together;
-/// they are shown in proportion to the devices' sizes.
+/// Figures of the segments for INFO and the metrics endpoint. The table counts free segments of
+/// all devices together; they are shown in proportion to the devices' sizes.
 fn publish(sources: &metrics::Sources, segments: &Segments) {
-    let usage = segments.usage();
+    const UNIT: u64 = RECORD_UNIT_BYTES;
+    let (usage, space) = (segments.usage(), &sources.server.space);
     for device in &sources.devices {
         let share = u128::from(device.capacity_bytes) * u128::from(usage.free);
         let available = share / u128::from(usage.segments.max(1));
         device.available_bytes.store(available as u64, Ordering::Relaxed);
     }
+    space.segments.set(usage.segments.into());
+    space.free.set(usage.free.into());
+    space.open.set(usage.open.into());
+    space.sealed.set(usage.sealed.into());
+    space.empty.set(usage.empty.into());
+    space.victims.set(usage.victims.into());
+    space.value_bytes.set((usage.value_units * UNIT) as i64);
+    space.dead_bytes.set((usage.dead_units * UNIT) as i64);
+    space.tombstones.set(usage.tombstones as i64);
+    let (ended, incomplete) = segments.jobs_ended();
+    space.defrag_runs.set(ended);
+    space.defrag_incomplete.set(incomplete);
 }
 
 /// A core that has panicked leaves the others waiting for its answers, and its state is not to be

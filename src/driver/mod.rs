@@ -22,6 +22,7 @@ mod lifecycle;
 mod message;
 mod multi;
 mod output;
+mod slice;
 mod task;
 mod walk;
 
@@ -40,7 +41,7 @@ use crate::shard::recover::Recovery;
 use crate::shard::{OWN_TAG, Shard};
 use crate::stats::CoreStats;
 
-use conn::Conn;
+use conn::{Conn, Spares};
 use fast::ReadOp;
 use intent::Intents;
 use lifecycle::Stopping;
@@ -56,10 +57,9 @@ const TASKS_MAX: usize = 4096;
 const REMOTE_MAX: usize = 4096;
 /// Device reads of one core under way for clients.
 const READS_MAX: usize = 2048;
-/// Buffers kept for reuse, and the size up to which one is worth keeping.
-const SPARES_MAX: usize = 512;
-const SPARE_BYTES_MAX: usize = 64 * 1024;
-const SPARE_BYTES_MIN: usize = 32 * 1024;
+/// Packets kept for reuse, and the size up to which one is worth keeping.
+const PACKETS_MAX: usize = 512;
+const PACKET_BYTES_MAX: usize = 64 * 1024;
 
 /// What a core is made from.
 pub struct Parts<N, D> {
@@ -76,7 +76,7 @@ pub struct Parts<N, D> {
 }
 
 /// Everything that one core owns. See the module.
-pub struct Core<N, D> {
+pub struct Core<N: Net, D> {
     id: u16,
     cores: u32,
     shard: Shard,
@@ -91,6 +91,7 @@ pub struct Core<N, D> {
     server: Arc<Server>,
     stats: Arc<CoreStats>,
     settings: Settings,
+    shares: Shares,
     now: Now,
     parser: Parser,
     conns: Conns,
@@ -112,10 +113,10 @@ pub struct Core<N, D> {
     /// Of the index, as of the last publication.
     index_bytes: usize,
     frozen: global::Frozen,
-    spares: Vec<Vec<u8>>,
+    spares: Spares,
     packets: Vec<message::Packet>,
     keys: Vec<execute::KeyRef>,
-    events: Vec<Event>,
+    events: Vec<Event<N::Rx>>,
     done: Vec<Done>,
     granted: Vec<Ticket>,
     seed: u64,
@@ -131,12 +132,26 @@ pub struct Core<N, D> {
     loading: bool,
     /// Of `settings`.
     generation: u64,
+    warrant: slice::Warrant,
 }
 
-/// A buffer for a reply: one that has been used before, or a new one with room for a pipelined
-/// batch of small values, so that gathering does not grow it step by step.
-fn take_spare(spares: &mut Vec<Vec<u8>>) -> Vec<u8> {
-    spares.pop().unwrap_or_else(|| Vec::with_capacity(SPARE_BYTES_MIN))
+/// What one core may take of the limits that are set for all.
+#[derive(Clone, Copy, Debug)]
+struct Shares {
+    /// Of `maxmemory`.
+    memory_bytes: u64,
+    /// Of `maxmemory-clients`.
+    clients_bytes: usize,
+}
+
+impl Shares {
+    fn new(settings: &Settings, cores: u32) -> Shares {
+        let clients_bytes = match settings.maxmemory_clients_bytes as usize / cores as usize {
+            0 => usize::MAX,
+            share => share,
+        };
+        Shares { memory_bytes: settings.maxmemory_bytes / u64::from(cores), clients_bytes }
+    }
 }
 
 /// The connections of a core, by the index of their socket.
@@ -167,9 +182,15 @@ impl Conns {
         }
     }
 
-    fn remove(&mut self, socket: SocketId) -> Option<Box<Conn>> {
+    /// Takes a connection out: for good, or until [`Conns::put`].
+    fn take(&mut self, socket: SocketId) -> Option<Box<Conn>> {
         let slot = self.table.get_mut(socket.index())?;
         slot.take_if(|(id, _)| *id == socket).map(|(_, conn)| conn)
+    }
+
+    /// Puts back what [`Conns::take`] has lent.
+    fn put(&mut self, socket: SocketId, conn: Box<Conn>) {
+        self.table[socket.index()] = Some((socket, conn));
     }
 
     fn iter(&self) -> impl Iterator<Item = (SocketId, &Conn)> {
@@ -186,10 +207,13 @@ impl<N: Net, D: Disk> Core<N, D> {
         let cores = parts.mesh.cores();
         let generation = parts.server.config.generation();
         let settings = parts.server.config.snapshot();
+        let mut shard = parts.shard;
+        shard.enable_defrag(parts.pool.clone());
+        shard.set_defrag(lifecycle::defrag_options(&settings));
         Core {
             id: parts.mesh.core() as u16,
             cores: cores as u32,
-            shard: parts.shard,
+            shard,
             recovery: Some(parts.recovery),
             disk: parts.disk,
             net: parts.net,
@@ -198,6 +222,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             loopback: VecDeque::new(),
             server: parts.server,
             stats: parts.stats,
+            shares: Shares::new(&settings, cores as u32),
             settings,
             now: Now::default(),
             parser: Parser::new(),
@@ -214,7 +239,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             reply_bytes: 0,
             index_bytes: 0,
             frozen: global::Frozen::default(),
-            spares: Vec::new(),
+            spares: Spares::default(),
             packets: Vec::new(),
             keys: Vec::new(),
             events: Vec::new(),
@@ -231,6 +256,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             poison_logged: false,
             loading: true,
             generation,
+            warrant: slice::Warrant::default(),
         }
     }
 
@@ -293,9 +319,13 @@ impl<N: Net, D: Disk> Core<N, D> {
         count
     }
 
-    /// Phase 5: the log's own work, then replies that it has made durable.
-    pub fn maintain(&mut self) {
+    /// Phase 5: the log's own work, then replies that it has made durable. `busy`: the turn has
+    /// had other work, so what can wait gets no more than it is owed.
+    pub fn maintain(&mut self, busy: bool) {
         self.shard.maintain(&mut self.disk, self.now);
+        let budget = self.warrant.budget(&self.settings, self.now.mono_ns, busy);
+        let spent_ns = self.shard.defrag(&mut self.disk, self.now, budget);
+        self.warrant.spend(spent_ns);
         self.release_durable();
         self.maintain_changes();
         self.maintain_self();
@@ -337,15 +367,11 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     fn spare(&mut self) -> Vec<u8> {
-        take_spare(&mut self.spares)
+        self.spares.take()
     }
 
-    fn recycle(&mut self, mut bytes: Vec<u8>) {
-        let fits = (SPARE_BYTES_MIN..=SPARE_BYTES_MAX).contains(&bytes.capacity());
-        if fits && self.spares.len() < SPARES_MAX {
-            bytes.clear();
-            self.spares.push(bytes);
-        }
+    fn recycle(&mut self, bytes: Vec<u8>) {
+        self.spares.give(bytes);
     }
 
     fn packet(&mut self) -> message::Packet {
@@ -353,8 +379,8 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     fn recycle_packet(&mut self, packet: message::Packet) {
-        let small = packet.bytes.capacity() <= SPARE_BYTES_MAX && packet.spans.capacity() <= 4096;
-        if small && self.packets.len() < SPARES_MAX {
+        let small = packet.bytes.capacity() <= PACKET_BYTES_MAX && packet.spans.capacity() <= 4096;
+        if small && self.packets.len() < PACKETS_MAX {
             self.packets.push(packet);
         }
     }

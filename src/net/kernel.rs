@@ -181,7 +181,7 @@ impl KernelNet {
         self.push(entry, SEND, socket.index());
     }
 
-    fn handle(&mut self, completion: Completion, events: &mut Vec<Event>) {
+    fn handle(&mut self, completion: Completion, events: &mut Vec<Event<Rx>>) {
         let index = completion.payload() as usize;
         match completion.code() {
             ACCEPT => self.accepted(index, completion, events),
@@ -191,7 +191,7 @@ impl KernelNet {
         }
     }
 
-    fn accepted(&mut self, listener: usize, completion: Completion, events: &mut Vec<Event>) {
+    fn accepted(&mut self, listener: usize, completion: Completion, events: &mut Vec<Event<Rx>>) {
         if completion.result >= 0 {
             // SAFETY: the kernel has just made this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(completion.result) };
@@ -202,7 +202,7 @@ impl KernelNet {
         }
     }
 
-    fn received(&mut self, index: usize, completion: Completion, events: &mut Vec<Event>) {
+    fn received(&mut self, index: usize, completion: Completion, events: &mut Vec<Event<Rx>>) {
         let rx = completion.buffer().map(|buffer| {
             let len = completion.result.max(0) as u32;
             Rx { pool: Rc::clone(&self.pool), buffer, len }
@@ -222,10 +222,12 @@ impl KernelNet {
             (result, _) if result == -libc::ENOBUFS => return self.starved.push(socket),
             _ => return events.push(Event::Closed { socket }),
         }
-        self.receive(socket);
+        if !completion.more() {
+            self.receive(socket);
+        }
     }
 
-    fn sent(&mut self, index: usize, completion: Completion, events: &mut Vec<Event>) {
+    fn sent(&mut self, index: usize, completion: Completion, events: &mut Vec<Event<Rx>>) {
         let Some(socket) = self.sockets.ticket_at(index) else { return };
         let Some(slot) = self.sockets.get_mut(socket) else { return };
         slot.requests -= 1;
@@ -245,6 +247,17 @@ impl KernelNet {
         }
     }
 
+    /// Goes on where there was no buffer or no descriptor.
+    #[cold]
+    fn arm_again(&mut self) {
+        for socket in std::mem::take(&mut self.starved) {
+            self.receive(socket);
+        }
+        for listener in std::mem::take(&mut self.resting) {
+            self.accept(listener);
+        }
+    }
+
     /// Frees the slot of a closed socket once no request refers to it.
     fn reclaim(&mut self, socket: SocketId) {
         if self.sockets.get(socket).is_some_and(|slot| slot.closing && slot.requests == 0) {
@@ -254,12 +267,11 @@ impl KernelNet {
 }
 
 impl Net for KernelNet {
-    fn poll(&mut self, events: &mut Vec<Event>) {
-        for socket in std::mem::take(&mut self.starved) {
-            self.receive(socket);
-        }
-        for listener in std::mem::take(&mut self.resting) {
-            self.accept(listener);
+    type Rx = Rx;
+
+    fn poll(&mut self, events: &mut Vec<Event<Rx>>) {
+        if !self.starved.is_empty() || !self.resting.is_empty() {
+            self.arm_again();
         }
         let mut completions = std::mem::take(&mut self.completions);
         self.ring.take_net(&mut completions);

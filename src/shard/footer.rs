@@ -115,6 +115,7 @@ impl Entry {
     }
 
     /// Writes the entry over all of `out`, which is [`Entry::len_bytes`] long.
+    #[inline]
     pub fn encode(&self, out: &mut [u8]) {
         if let Some(expire_at_ms) = self.expire_at_ms {
             put_u64(out, 0, expire_at_ms);

@@ -1,5 +1,6 @@
 //! The keys of one core: index in DRAM, records in the log. [`Shard`] is the only door to both.
 
+pub mod defrag;
 pub mod footer;
 pub mod index;
 mod index_arena;
@@ -9,12 +10,14 @@ mod index_partitions;
 mod index_slot;
 #[cfg(test)]
 mod index_tests;
+mod jobs;
 mod le;
 pub mod log;
 
 mod log_clock;
 pub mod open;
 mod open_error;
+mod pace;
 pub mod plan;
 pub mod reclaim;
 pub mod record;
@@ -28,6 +31,7 @@ pub mod table;
 pub mod tags;
 #[cfg(test)]
 mod tests;
+pub mod victims;
 pub mod view;
 mod visit;
 
@@ -38,9 +42,11 @@ use crate::clock::Now;
 use crate::disk::{Disk, Done};
 use crate::limits::DATABASES;
 use crate::mem::LogBuf;
+use crate::shard::defrag::Defrag;
 use crate::shard::footer::{ENTRY_BYTES, EXPIRY_BYTES, What};
 use crate::shard::index::{
-    Entry, EntryLen, Found, HashSeed, Index, KEY_LEN_SLACK_BYTES, KeyHash, Location, SlotId,
+    Entry, EntryLen, Found, HashSeed, Index, KEY_LEN_SLACK_BYTES, KeyHash, KeyHasher, Location,
+    SlotId,
 };
 use crate::shard::log::{Appended, Log, LogOptions};
 use crate::shard::reclaim::Reclaim;
@@ -48,10 +54,11 @@ use crate::shard::record::{
     Body, EXTENSION_BYTES, HEADER_BYTES, Header, PAYLOAD_CRC_BYTES, PlaceSeed, Put,
     TOMBSTONE_UNITS, UNIT,
 };
-use crate::shard::segment::{Epoch, SEGMENT_SIZE};
+use crate::shard::segment::{Epoch, SEGMENT_SIZE, Sector};
 use crate::shard::segment_buf::Need;
 use crate::shard::set::{SetChange, SetWriter};
 use crate::shard::superblock::Superblocks;
+use crate::shard::table::Tier;
 use crate::shard::tags::{TagKind, untag};
 use crate::shard::view::{Kind, Meta};
 
@@ -146,7 +153,9 @@ struct Dropped {
 /// The keys of one core.
 pub struct Shard {
     options: ShardOptions,
+    hasher: KeyHasher,
     segments: Arc<Segments>,
+    sector: Sector,
     log: Log,
     reclaim: Reclaim,
     /// On the one core that writes superblocks.
@@ -156,6 +165,8 @@ pub struct Shard {
     dropped: Vec<Dropped>,
     /// Where expiry goes on: physical database and cursor.
     expiry: (u8, u64),
+    /// None until it may work, and while it does.
+    defrag: Option<Box<Defrag>>,
 }
 
 impl Shard {
@@ -176,13 +187,16 @@ impl Shard {
             indexes: std::array::from_fn(|_| Index::new()),
             dropped: Vec::new(),
             expiry: (0, 0),
+            defrag: None,
+            hasher: KeyHasher::new(&options.seed),
             options,
+            sector: Sector::new(segments.sector_size()),
             segments,
         })
     }
 
     pub fn hash(&self, key: &[u8]) -> KeyHash {
-        self.options.seed.hash(key)
+        self.hasher.hash(key)
     }
 
     fn physical(&self, db: u8) -> u8 {
@@ -194,6 +208,7 @@ impl Shard {
     }
 
     /// The key as the index knows it; None when it does not exist or has expired at `now_ms`.
+    #[inline]
     pub fn lookup(&self, db: u8, hash: &KeyHash, now_ms: u64) -> Option<Found> {
         let found = self.index(db).get(hash)?;
         match found.expire_at_ms {
@@ -220,17 +235,19 @@ impl Shard {
     pub fn resident_any(&self, entry: &Entry) -> Option<RecordRef<'_>> {
         let (segment, unit) = Segments::split(entry.location.units());
         let (bytes, seed) = self.log.resident(segment, unit)?;
-        open_record(bytes, PlaceSeed::new(seed, unit), false).ok()
+        let header = Header::decode(bytes, PlaceSeed::new(seed, unit)).ok()?;
+        record_ref(header, bytes, 0)
     }
 
     /// What to read from which device for the whole record.
+    #[inline]
     pub fn read_request(&self, entry: &Entry) -> ReadSpan {
         let (segment, unit) = Segments::split(entry.location.units());
-        let sector_size = self.segments.sector_size();
+        let sector = self.sector;
         let (device, segment_at) = self.segments.place(segment);
         let at = unit as usize * UNIT;
-        let start = at / sector_size * sector_size;
-        let end = (at + record_bytes_max(entry)).next_multiple_of(sector_size).min(SEGMENT_SIZE);
+        let start = sector.floor(at);
+        let end = sector.ceil(at + record_bytes_max(entry)).min(SEGMENT_SIZE);
         ReadSpan {
             device: device.disk,
             offset: segment_at + start as u64,
@@ -241,6 +258,7 @@ impl Shard {
     }
 
     /// Verifies and opens a record that was read into the start of `buf` as `span` says.
+    #[inline]
     pub fn decode<'b>(
         &self,
         entry: &Entry,
@@ -256,6 +274,7 @@ impl Shard {
     }
 
     /// The key of a record that was read as `span` says, for SCAN and RANDOMKEY.
+    #[inline]
     pub fn decode_any<'b>(
         &self,
         entry: &Entry,
@@ -270,8 +289,8 @@ impl Shard {
         let (len, skip) = (span.len as usize, span.skip as usize);
         let bytes = buf.get(skip..len).ok_or(ReadError::Corrupt)?;
         let seed = PlaceSeed::new(self.segments.seed(epoch), unit);
-        let record = open_record(bytes, seed, true)?;
-        Ok(RecordRef { value_offset: record.value_offset + skip, ..record })
+        let header = Header::decode_whole(bytes, seed).map_err(|_| ReadError::Corrupt)?;
+        record_ref(header, bytes, skip).ok_or(ReadError::Corrupt)
     }
 
     /// Whether this core is the one that writes and counts for a segment of an earlier run.
@@ -279,8 +298,8 @@ impl Shard {
         segment % u32::from(self.options.cores) == u32::from(self.options.core)
     }
 
-    fn hash_seed(&self) -> &HashSeed {
-        &self.options.seed
+    fn hasher(&self) -> &KeyHasher {
+        &self.hasher
     }
 
     /// Applies a record of an earlier run, if its key is of this core. False when the entry
@@ -294,7 +313,7 @@ impl Shard {
         let index = &mut self.indexes[usize::from(entry.db)];
         let replaced = match entry.what {
             What::Value(_) if dead => {
-                self.segments.release(segment, entry.units);
+                self.segments.release(segment, footer_units(entry));
                 None
             }
             What::Value(kind) => {
@@ -314,6 +333,7 @@ impl Shard {
     }
 
     /// Sets a key. The value is in the log buffer and visible when this returns.
+    #[inline]
     pub fn put(
         &mut self,
         db: u8,
@@ -329,10 +349,21 @@ impl Shard {
         Ok(self.write_put(hash, &put, false))
     }
 
+    #[inline]
     fn write_put(&mut self, hash: &KeyHash, put: &Put<'_>, continues: bool) -> Lsn {
+        self.write(hash, put, continues, false)
+    }
+
+    /// Appends a record again whose place is given up; the index points at it.
+    fn write_moved(&mut self, hash: &KeyHash, put: &Put<'_>) -> Lsn {
+        self.write(hash, put, false, true)
+    }
+
+    fn write(&mut self, hash: &KeyHash, put: &Put<'_>, continues: bool, moved: bool) -> Lsn {
         let appended = self.log.append_put(&self.segments, hash, put, continues);
         let location = location(&appended);
         let entry = Entry::new(location, put.kind, put.key.len(), put.value.len(), put.units());
+        self.log.count_value(record_units_estimate(&entry), moved);
         let index = &mut self.indexes[usize::from(put.db)];
         if let Some(old) = index.put(hash, entry, put.expire_at_ms) {
             release(&self.segments, &old.entry);
@@ -361,7 +392,7 @@ impl Shard {
     /// Appends the writes of one command: after a crash all of them are there or none is.
     /// Deletes of absent keys are left out. Returns the LSN of the last one.
     pub fn append_unit(&mut self, writes: &[UnitWrite<'_>]) -> Result<Lsn, AppendError> {
-        let mut need = Need { privileged: true, ..Need::default() };
+        let mut need = Need { tier: Tier::Delete, ..Need::default() };
         let mut last = None;
         for (at, write) in writes.iter().enumerate() {
             if let Some(one) = self.need_of(write) {
@@ -445,12 +476,22 @@ impl Shard {
     /// When [`Shard::maintain`] has to be called again at the latest, on the monotonic clock.
     pub fn deadline_ns(&self) -> Option<u64> {
         let droppable = |dropped: &Dropped| self.segments.horizon(dropped.db) >= dropped.horizon;
-        if self.dropped.iter().any(droppable) { Some(0) } else { self.log.deadline_ns() }
+        if self.dropped.iter().any(droppable) {
+            return Some(0);
+        }
+        let defrag = self.defrag.as_ref().and_then(|defrag| defrag.deadline_ns());
+        [self.log.deadline_ns(), defrag].into_iter().flatten().min()
     }
 
     /// Takes the end of a request whose tag has [`OWN_TAG`].
     pub fn complete(&mut self, done: Done) {
         let Some((kind, number)) = untag(done.tag) else { return };
+        if kind == TagKind::Defrag {
+            if let Some(defrag) = &mut self.defrag {
+                defrag.complete(number, done);
+            }
+            return;
+        }
         self.log.complete(&self.segments, kind, number, &done);
         if done.result.is_err() {
             return;
@@ -483,12 +524,16 @@ impl Shard {
     /// Nothing is appended that is not durable, and nothing is under way.
     pub fn is_idle(&self) -> bool {
         let set_idle = self.set_writer.as_ref().is_none_or(SetWriter::is_idle);
-        self.log.is_idle() && self.reclaim.in_flight() == 0 && set_idle
+        let defrag_idle = self.defrag.as_ref().is_none_or(|defrag| defrag.is_idle());
+        self.log.is_idle() && self.reclaim.in_flight() == 0 && set_idle && defrag_idle
     }
 
     /// Ends the open segment, so that the next start reads footers only. The shard is idle when
     /// [`Shard::maintain`] and completions have taken it there.
     pub fn seal_for_shutdown(&mut self) {
+        if let Some(defrag) = &mut self.defrag {
+            defrag.stop();
+        }
         self.log.seal();
         self.log.request_sync();
     }
@@ -587,16 +632,14 @@ impl Shard {
     }
 }
 
-/// Opens the record at the start of `bytes`. `verify` is for bytes that came from a device.
-fn open_record(bytes: &[u8], seed: PlaceSeed, verify: bool) -> Result<RecordRef<'_>, ReadError> {
-    let header = Header::decode(bytes, seed).map_err(|_| ReadError::Corrupt)?;
-    let Body::Value(kind) = header.body else { return Err(ReadError::Corrupt) };
-    if verify {
-        header.verify_payload(bytes).map_err(|_| ReadError::Corrupt)?;
-    }
+/// The record at the start of `bytes`, which lie `skip` bytes behind the start of their buffer;
+/// none when it holds no value.
+#[inline(always)]
+fn record_ref(header: Header, bytes: &[u8], skip: usize) -> Option<RecordRef<'_>> {
+    let Body::Value(kind) = header.body else { return None };
     let (key, value) = header.payload(bytes);
-    let (value_offset, expire_at_ms) = (header.value_offset(), header.expire_at_ms);
-    Ok(RecordRef { key, value, value_offset, kind, expire_at_ms })
+    let (value_offset, expire_at_ms) = (skip + header.value_offset(), header.expire_at_ms);
+    Some(RecordRef { key, value, value_offset, kind, expire_at_ms })
 }
 
 /// Bytes within which the record of an entry ends.
@@ -623,6 +666,14 @@ fn record_units_estimate(entry: &Entry) -> u32 {
     }
 }
 
+/// [`record_units_estimate`] of the record of a footer's entry; 0 for what is no value.
+fn footer_units(entry: &footer::Entry) -> u32 {
+    let What::Value(kind) = entry.what else { return 0 };
+    let Some(value_len) = entry.value_len() else { return 0 };
+    let (location, key_len) = (Location::new(1), usize::from(entry.key_len));
+    record_units_estimate(&Entry::new(location, kind, key_len, value_len, entry.units))
+}
+
 fn release(segments: &Segments, entry: &Entry) {
     let (segment, _) = Segments::split(entry.location.units());
     segments.release(segment, record_units_estimate(entry));
@@ -633,9 +684,9 @@ fn location(appended: &Appended) -> Location {
 }
 
 const NEED_OF_DELETE: Need =
-    Need { units: TOMBSTONE_UNITS, footer_bytes: ENTRY_BYTES as u32, privileged: true };
+    Need { units: TOMBSTONE_UNITS, footer_bytes: ENTRY_BYTES as u32, tier: Tier::Delete };
 
 fn need_of_put(put: &Put<'_>) -> Need {
     let expiry = EXPIRY_BYTES * usize::from(put.expire_at_ms.is_some());
-    Need { units: put.units(), footer_bytes: (ENTRY_BYTES + expiry) as u32, privileged: false }
+    Need { units: put.units(), footer_bytes: (ENTRY_BYTES + expiry) as u32, tier: Tier::Put }
 }

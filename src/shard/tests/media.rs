@@ -203,11 +203,7 @@ fn an_old_copy_of_a_member_is_refused() {
         SimDisk::with_media(&two, media, 1)
     };
     let text = refusal(&mixed());
-    assert_eq!(
-        text,
-        "sim1 is older than the rest of its set: it is as run 1 left it; give the device that \
-         was used last"
-    );
+    assert_eq!(text, "sim1 is older than the rest of its set, as run 1 left it");
     let salvaged = Rig::start(&mixed(), RigOptions { salvage: true, ..options(1) });
     let salvaged = salvaged.unwrap_or_else(|_| panic!("no start"));
     assert_eq!(salvaged.notes[0], text);
