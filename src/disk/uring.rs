@@ -29,19 +29,19 @@ impl Device {
     /// Opens a regular file or block device for direct I/O and learns its geometry. A device that
     /// another process has open is refused with `ResourceBusy`.
     pub fn open(path: &Path) -> io::Result<Device> {
+        let kind = path.metadata()?.file_type();
+        if !kind.is_block_device() && !kind.is_file() {
+            return Err(io::Error::other("it is neither a regular file nor a block device"));
+        }
         // O_NONBLOCK keeps io_uring from handing reads of a tmpfs file to worker threads.
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .custom_flags(libc::O_DIRECT | libc::O_NONBLOCK | libc::O_CLOEXEC)
             .open(path)?;
-        let kind = file.metadata()?.file_type();
-        let size_bytes = if kind.is_block_device() {
-            block_device_size(&file)?
-        } else if kind.is_file() {
-            file.metadata()?.len()
-        } else {
-            return Err(io::Error::other("is neither a regular file nor a block device"));
+        let size_bytes = match kind.is_block_device() {
+            true => block_device_size(&file)?,
+            false => file.metadata()?.len(),
         };
         let sector_size = sector_size(&file, kind.is_block_device())?;
         let volatile_cache = !kind.is_block_device() || has_write_cache(path);

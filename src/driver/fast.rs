@@ -1,4 +1,5 @@
-//! GET and SET on keys of this core: the straight path, without allocation. A SET copies its value once, into the log buffer; a GET of a fresh value copies it out.
+//! GET and SET on keys of this core: the straight path, without allocation. A SET copies its
+//! value once, into the log buffer; a GET of a fresh value copies it out.
 //! A GET of a value on the device is answered from the buffer that the device filled, unless it is
 //! small and one of a batch, which is gathered. All device reads end here.
 

@@ -201,9 +201,10 @@ impl Recovery {
     fn complete(&mut self, shard: &Shard, done: Done) -> Result<(), Damage> {
         self.in_flight -= 1;
         if self.stage != Stage::Reading {
+            let segment = (done.tag & u64::from(u32::MAX)) as u32;
             return done.result.map_err(|errno| Damage {
                 device: shard.segments.disk_name(done.device).to_owned(),
-                offset: 0,
+                offset: if segment > 0 { shard.segments.place(segment).1 } else { 0 },
                 what: format!("writing at the end of recovery failed: {errno}"),
             });
         }
