@@ -5,7 +5,7 @@ use crate::command::session::ReplyMode;
 use crate::command::table;
 use crate::command::{Command, Handler, errors, flag};
 use crate::disk::Disk;
-use crate::net::{Event, Net, Rx, SocketId};
+use crate::net::{Event, Net, SocketId};
 use crate::resp::{Args, Parsed, Parser, Proto, ProtocolError, Reply};
 use crate::shard::Lsn;
 
@@ -39,7 +39,7 @@ const BACKLOG_KEPT_BYTES: usize = 16 * 1024;
 const GROW_BYTES_MAX: usize = 8 << 20;
 
 impl<N: Net, D: Disk> Core<N, D> {
-    pub(super) fn net_event(&mut self, event: Event) {
+    pub(super) fn net_event(&mut self, event: Event<N::Rx>) {
         match event {
             Event::Incoming(fd) => self.place(fd),
             Event::Received { socket, rx } => self.received(socket, rx),
@@ -48,7 +48,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
     }
 
-    fn received(&mut self, socket: SocketId, rx: Rx) {
+    fn received(&mut self, socket: SocketId, rx: N::Rx) {
         self.stats.net_in_bytes.add(rx.len() as u64);
         let Some(conn) = self.conns.get_mut(socket) else { return };
         if conn.closing {

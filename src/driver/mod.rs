@@ -75,7 +75,7 @@ pub struct Parts<N, D> {
 }
 
 /// Everything that one core owns. See the module.
-pub struct Core<N, D> {
+pub struct Core<N: Net, D> {
     id: u16,
     cores: u32,
     shard: Shard,
@@ -115,7 +115,7 @@ pub struct Core<N, D> {
     spares: Spares,
     packets: Vec<message::Packet>,
     keys: Vec<execute::KeyRef>,
-    events: Vec<Event>,
+    events: Vec<Event<N::Rx>>,
     done: Vec<Done>,
     granted: Vec<Ticket>,
     seed: u64,
