@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::stream::Stream;
 use crate::command::session::Session;
 use crate::net::Tx;
 use crate::resp::ParseState;
@@ -44,6 +45,8 @@ pub struct Conn {
     owed: VecDeque<Owed>,
     /// Sequence number of `owed[0]`.
     first: u32,
+    /// Replies that come in parts.
+    pub streams: VecDeque<Stream>,
     out: VecDeque<Tx>,
     out_bytes: usize,
     /// Bytes of replies that are made and wait for an earlier one.
@@ -75,6 +78,7 @@ impl Conn {
             parse: ParseState::default(),
             owed: VecDeque::new(),
             first: 0,
+            streams: VecDeque::new(),
             out: VecDeque::new(),
             out_bytes: 0,
             ready_bytes: 0,
@@ -117,6 +121,7 @@ impl Conn {
     pub fn is_congested(&self) -> bool {
         self.out_bytes + self.ready_bytes + self.expected_bytes > OUT_BYTES_MAX
             || self.owed.len() > OWED_MAX
+            || !self.streams.is_empty()
             || (self.barrier && !self.owed.is_empty())
     }
 
@@ -163,13 +168,45 @@ impl Conn {
             }
             Owed::Ready(_) => panic!("one reply given twice"),
         };
+        self.release(&mut spare);
+        unwanted
+    }
+
+    /// Lets the replies leave that are complete up to the first gap.
+    fn release(&mut self, spare: &mut impl FnMut() -> Vec<u8>) {
         while let Some(Owed::Ready(_)) = self.owed.front() {
             let Some(Owed::Ready(tx)) = self.owed.pop_front() else { break };
             self.first = self.first.wrapping_add(1);
             self.ready_bytes -= tx.len();
-            self.push_out(tx, &mut spare);
+            self.push_out(tx, spare);
         }
-        unwanted
+    }
+
+    /// Whether the client wants no reply at this place.
+    pub fn is_muted(&self, seq: Seq) -> bool {
+        let place = seq.0.wrapping_sub(self.first) as usize;
+        matches!(self.owed.get(place), Some(Owed::Muted))
+    }
+
+    /// The stream whose turn it is: nothing is owed before it.
+    pub fn stream_in_front(&mut self) -> Option<&mut Stream> {
+        let first = self.first;
+        self.streams.iter_mut().find(|stream| stream.seq.0 == first)
+    }
+
+    /// A piece of the reply that is first in line.
+    pub fn feed(&mut self, tx: Tx) {
+        self.push_out(tx, &mut Vec::new);
+    }
+
+    /// The last piece of the stream that is first in line.
+    pub fn end_stream(&mut self, tx: Tx) {
+        self.feed(tx);
+        let first = self.first;
+        self.streams.retain(|stream| stream.seq.0 != first);
+        self.owed.pop_front();
+        self.first = self.first.wrapping_add(1);
+        self.release(&mut Vec::new);
     }
 
     /// The buffer that an immediate reply is appended to: the tail of what leaves when nothing

@@ -9,6 +9,7 @@ use crate::mem::{DmaBuf, Ticket};
 use crate::net::{Net, SocketId, Tx};
 use crate::resp::{Args, Proto, Reply};
 use crate::shard::index::{Entry, KeyHash};
+use crate::shard::parts::PART_BYTES;
 use crate::shard::view::{Kind, Stop, WRONG_TYPE};
 use crate::shard::{AppendError, ReadError, ReadSpan};
 
@@ -16,6 +17,7 @@ use super::Core;
 use super::execute::{DAMAGED, Flow, append_error, key_id};
 use super::intent::Mode;
 use super::message::Origin;
+use super::stream::Ask;
 
 /// Keys up to this length are kept in the read's own slot.
 const KEY_INLINE_MAX: usize = 48;
@@ -42,6 +44,17 @@ pub(crate) enum Purpose {
         task: Ticket,
         place: u32,
     },
+    /// A part of the value of a task's key; one that a write changes; one that a client waits for.
+    Part {
+        task: Ticket,
+        place: u32,
+        number: u32,
+    },
+    Patch {
+        task: Ticket,
+        number: u32,
+    },
+    Stream(Ask),
 }
 
 #[derive(Debug)]
@@ -95,6 +108,9 @@ impl<N: Net, D: Disk> Core<N, D> {
             return Some(self.immediate(socket, |reply| reply.null()));
         };
         if found.entry.kind != Kind::String {
+            if found.entry.kind == Kind::Chain {
+                return None;
+            }
             let Stop::Error(text) = WRONG_TYPE else { return None };
             return Some(self.immediate_error(socket, &text));
         }
@@ -131,6 +147,9 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         let db = self.conns.get(socket)?.session.db;
         if self.intents.blocks(key_id(db, &hash), Mode::Exclusive) {
+            return None;
+        }
+        if value.len() > PART_BYTES {
             return None;
         }
         if self.is_out_of_memory() {
@@ -200,13 +219,25 @@ impl<N: Net, D: Disk> Core<N, D> {
             Purpose::Walk { task, place } => {
                 self.walk_read(task, place, &read.entry, &read.span, buf);
             }
+            Purpose::Part { task, place, number } => {
+                self.part_loaded((task, place, number), &read.entry, &read.span, buf);
+            }
+            Purpose::Patch { task, number } => {
+                self.patched_loaded((task, number), &read.entry, &read.span, buf);
+            }
+            Purpose::Stream(ask) => self.part_read(ask, &read.entry, &read.span, buf),
         }
     }
 
     fn read_failed(&mut self, read: ReadOp, text: String) {
         match read.purpose {
             Purpose::Get(get) => self.reply_error(get.origin, &text),
-            Purpose::Load { task, .. } => self.task_failed(task, text),
+            Purpose::Load { task, .. }
+            | Purpose::Part { task, .. }
+            | Purpose::Patch { task, .. } => {
+                self.task_failed(task, text);
+            }
+            Purpose::Stream(ask) => self.part_answer(ask, Err(text)),
             Purpose::Walk { task, .. } => self.walk_failed(task, text),
         }
     }
@@ -248,6 +279,12 @@ impl<N: Net, D: Disk> Core<N, D> {
     /// good an answer as its old value, for both were true while the GET was under way.
     fn get_again(&mut self, get: Get) {
         let found = self.shard.lookup(get.db, &get.hash, self.now.unix_ms);
+        if let Some(chain) = self.shard.chain(get.db, &get.hash)
+            && found.as_ref().is_some_and(|found| found.entry.kind == Kind::Chain)
+            && self.stream_open(get.origin, &get.hash, chain)
+        {
+            return;
+        }
         let Some(found) = found.filter(|found| found.entry.kind == Kind::String) else {
             return self.get_reply_null(get);
         };

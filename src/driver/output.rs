@@ -58,7 +58,7 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// A value leaves from the buffer it was read into, unless device buffers are getting scarce:
     /// peers that do not read must not keep others from reading the device.
-    fn spare_device_buffers(&mut self, tx: Tx) -> Tx {
+    pub(super) fn spare_device_buffers(&mut self, tx: Tx) -> Tx {
         let scarce = self.pool.used_bytes() > self.pool.region().len() / 4 * 3;
         match tx {
             Tx::Value { .. } if scarce => Tx::Bytes(tx.as_slice().to_vec()),
@@ -146,6 +146,10 @@ impl<N: Net, D: Disk> Core<N, D> {
         for socket in unsent.drain(..) {
             let Some(conn) = self.conns.get_mut(socket) else { continue };
             conn.listed = false;
+            if !conn.streams.is_empty() {
+                self.stream_pump(socket);
+            }
+            let Some(conn) = self.conns.get_mut(socket) else { continue };
             if conn.stalled && !conn.is_congested() {
                 self.stalled.push_back(socket);
             }
@@ -156,6 +160,8 @@ impl<N: Net, D: Disk> Core<N, D> {
                 self.close(socket);
             }
         }
+        // A part of a stream may have been added meanwhile.
+        unsent.append(&mut self.unsent);
         self.unsent = unsent;
     }
 

@@ -1,6 +1,7 @@
 //! The engine over simulated devices.
 
 mod media;
+mod parts;
 
 use crate::disk::Geometry;
 use crate::limits::SEGMENT_SIZE_BYTES;
@@ -122,7 +123,7 @@ impl Bench {
         let of_write = |write: &UnitWrite<'_>| {
             let value = match write.op {
                 UnitOp::Put { value, .. } => Some((value.to_vec(), None)),
-                UnitOp::Delete => None,
+                UnitOp::Delete | UnitOp::Chain { .. } | UnitOp::Part { .. } => None,
             };
             ((0, write.key.to_vec()), value)
         };
