@@ -89,7 +89,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     pub(super) fn stream_pump(&mut self, socket: SocketId) {
         let core = self.id;
         let Some(conn) = self.conns.get_mut(socket) else { return };
-        if conn.out_bytes() > AHEAD_BYTES {
+        if conn.reply_bytes() > AHEAD_BYTES {
             return;
         }
         let Some(stream) = conn.stream_in_front().filter(|stream| !stream.asked) else { return };
@@ -160,21 +160,22 @@ impl<N: Net, D: Disk> Core<N, D> {
         stream.next += 1;
         let last = stream.next == chain.parts();
         let before = conn.reply_bytes();
+        let spares = &mut self.spares;
         let over = match part {
             Ok(part) => {
                 if number == 0 {
-                    conn.feed(Tx::Bytes(format!("${}\r\n", chain.len).into_bytes()));
+                    conn.feed(Tx::Bytes(format!("${}\r\n", chain.len).into_bytes()), spares);
                 }
-                conn.feed(part);
+                conn.feed(part, spares);
                 if last {
-                    conn.end_stream(Tx::Bytes(b"\r\n".to_vec()));
+                    conn.end_stream(Tx::Bytes(b"\r\n".to_vec()), spares);
                 }
                 last
             }
             Err(text) if number == 0 => {
                 let mut bytes = Vec::new();
                 Reply::new(&mut bytes, Default::default()).error(&text);
-                conn.end_stream(Tx::Bytes(bytes));
+                conn.end_stream(Tx::Bytes(bytes), spares);
                 true
             }
             Err(text) => {

@@ -181,7 +181,7 @@ impl KernelNet {
         self.push(entry, SEND, socket.index());
     }
 
-    fn handle(&mut self, completion: Completion, events: &mut Vec<Event>) {
+    fn handle(&mut self, completion: Completion, events: &mut Vec<Event<Rx>>) {
         let index = completion.payload() as usize;
         match completion.code() {
             ACCEPT => self.accepted(index, completion, events),
@@ -191,7 +191,7 @@ impl KernelNet {
         }
     }
 
-    fn accepted(&mut self, listener: usize, completion: Completion, events: &mut Vec<Event>) {
+    fn accepted(&mut self, listener: usize, completion: Completion, events: &mut Vec<Event<Rx>>) {
         if completion.result >= 0 {
             // SAFETY: the kernel has just made this descriptor for us.
             let fd = unsafe { OwnedFd::from_raw_fd(completion.result) };
@@ -202,7 +202,7 @@ impl KernelNet {
         }
     }
 
-    fn received(&mut self, index: usize, completion: Completion, events: &mut Vec<Event>) {
+    fn received(&mut self, index: usize, completion: Completion, events: &mut Vec<Event<Rx>>) {
         let rx = completion.buffer().map(|buffer| {
             let len = completion.result.max(0) as u32;
             Rx { pool: Rc::clone(&self.pool), buffer, len }
@@ -225,7 +225,7 @@ impl KernelNet {
         self.receive(socket);
     }
 
-    fn sent(&mut self, index: usize, completion: Completion, events: &mut Vec<Event>) {
+    fn sent(&mut self, index: usize, completion: Completion, events: &mut Vec<Event<Rx>>) {
         let Some(socket) = self.sockets.ticket_at(index) else { return };
         let Some(slot) = self.sockets.get_mut(socket) else { return };
         slot.requests -= 1;
@@ -254,7 +254,9 @@ impl KernelNet {
 }
 
 impl Net for KernelNet {
-    fn poll(&mut self, events: &mut Vec<Event>) {
+    type Rx = Rx;
+
+    fn poll(&mut self, events: &mut Vec<Event<Rx>>) {
         for socket in std::mem::take(&mut self.starved) {
             self.receive(socket);
         }

@@ -3,22 +3,21 @@
 #[allow(unsafe_code)]
 pub mod kernel;
 
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 
 use crate::mem::{DmaBuf, Ticket};
 
-pub use kernel::Rx;
-
 /// Names one connection of one core for as long as it is open.
 pub type SocketId = Ticket;
 
-/// What happened since the last poll.
+/// What happened since the last poll. `R` is [`Net::Rx`].
 #[derive(Debug)]
-pub enum Event {
+pub enum Event<R> {
     /// A client has connected. The core that is to serve it calls [`Net::adopt`].
     Incoming(OwnedFd),
     /// Bytes arrived; dropping `rx` gives its buffer back.
-    Received { socket: SocketId, rx: Rx },
+    Received { socket: SocketId, rx: R },
     /// All of what was sent last is with the transport; its buffer comes back.
     Sent { socket: SocketId, tx: Tx },
     /// The peer is gone or the connection broke. The owner calls [`Net::close`].
@@ -59,8 +58,10 @@ impl Tx {
 
 /// The connections of one core.
 pub trait Net {
+    /// Received bytes in a buffer of the backend.
+    type Rx: Deref<Target = [u8]>;
     /// Moves what happened to the end of `events`.
-    fn poll(&mut self, events: &mut Vec<Event>);
+    fn poll(&mut self, events: &mut Vec<Event<Self::Rx>>);
     /// Takes over a connection; `None` when the table is full (the connection is closed).
     fn adopt(&mut self, incoming: OwnedFd) -> Option<SocketId>;
     /// Sends `tx`. At most one send of a socket is under way; the next follows its `Sent`.

@@ -1,5 +1,6 @@
 //! The keys of one core: index in DRAM, records in the log. [`Shard`] is the only door to both.
 
+pub mod defrag;
 pub mod footer;
 pub mod index;
 mod index_arena;
@@ -9,12 +10,14 @@ mod index_partitions;
 mod index_slot;
 #[cfg(test)]
 mod index_tests;
+mod jobs;
 mod le;
 pub mod log;
 
 mod log_clock;
 pub mod open;
 mod open_error;
+mod pace;
 pub mod parts;
 pub mod plan;
 pub mod reclaim;
@@ -29,6 +32,7 @@ pub mod table;
 pub mod tags;
 #[cfg(test)]
 mod tests;
+pub mod victims;
 pub mod view;
 mod visit;
 
@@ -39,6 +43,7 @@ use crate::clock::Now;
 use crate::disk::{Disk, Done};
 use crate::limits::DATABASES;
 use crate::mem::LogBuf;
+use crate::shard::defrag::Defrag;
 use crate::shard::footer::{ENTRY_BYTES, EXPIRY_BYTES, What};
 use crate::shard::index::{
     Entry, EntryLen, Found, HashSeed, Index, KEY_LEN_SLACK_BYTES, KeyHash, Location, SlotId,
@@ -54,6 +59,7 @@ use crate::shard::segment::{Epoch, SEGMENT_SIZE};
 use crate::shard::segment_buf::Need;
 use crate::shard::set::{SetChange, SetWriter};
 use crate::shard::superblock::Superblocks;
+use crate::shard::table::Tier;
 use crate::shard::tags::{TagKind, untag};
 use crate::shard::view::{Kind, Meta};
 
@@ -176,6 +182,8 @@ pub struct Shard {
     dropped: Vec<Dropped>,
     /// Where expiry goes on: physical database and cursor.
     expiry: (u8, u64),
+    /// None until it may work, and while it does.
+    defrag: Option<Box<Defrag>>,
 }
 
 impl Shard {
@@ -197,6 +205,7 @@ impl Shard {
             chains: Chains::default(),
             dropped: Vec::new(),
             expiry: (0, 0),
+            defrag: None,
             options,
             segments,
         })
@@ -317,7 +326,7 @@ impl Shard {
         let index = &mut self.indexes[usize::from(entry.db)];
         let replaced = match entry.what {
             What::Value(_) if dead => {
-                self.segments.release(segment, entry.units);
+                self.segments.release(segment, footer_units(entry));
                 None
             }
             What::Value(kind) => {
@@ -365,7 +374,7 @@ impl Shard {
     }
 
     fn write_put(&mut self, hash: &KeyHash, put: &Put<'_>, continues: bool) -> Lsn {
-        let (lsn, entry) = self.append_entry(hash, put, continues);
+        let (lsn, entry) = self.append_entry(hash, put, continues, false);
         let index = &mut self.indexes[usize::from(put.db)];
         if let Some(old) = index.put(hash, entry, put.expire_at_ms) {
             self.supersede(put.db, hash.tag, &old.entry);
@@ -373,10 +382,35 @@ impl Shard {
         lsn
     }
 
-    fn append_entry(&mut self, hash: &KeyHash, put: &Put<'_>, continues: bool) -> (Lsn, Entry) {
+    /// Appends a record again whose place is given up; the index points at it.
+    fn write_moved(&mut self, hash: &KeyHash, put: &Put<'_>) -> Lsn {
+        let (lsn, entry) = self.append_entry(hash, put, false, true);
+        let index = self.index_of(put.db, put.kind);
+        if let Some(old) = index.put(hash, entry, put.expire_at_ms) {
+            release(&self.segments, &old.entry);
+        }
+        lsn
+    }
+
+    /// The index that a record of this kind is in.
+    fn index_of(&mut self, db: u8, kind: Kind) -> &mut Index {
+        match kind {
+            Kind::Part => &mut self.chains.indexes[usize::from(db)],
+            _ => &mut self.indexes[usize::from(db)],
+        }
+    }
+
+    fn append_entry(
+        &mut self,
+        hash: &KeyHash,
+        put: &Put<'_>,
+        continues: bool,
+        moved: bool,
+    ) -> (Lsn, Entry) {
         let appended = self.log.append_put(&self.segments, hash, put, continues);
         let location = location(&appended);
         let entry = Entry::new(location, put.kind, put.key.len(), put.value.len(), put.units());
+        self.log.count_value(record_units_estimate(&entry), moved);
         (appended.lsn, entry)
     }
 
@@ -429,7 +463,7 @@ impl Shard {
     /// Appends the writes of one command: after a crash all of them are there or none is.
     /// Deletes of absent keys are left out. Returns the LSN of the last one.
     pub fn append_unit(&mut self, writes: &[UnitWrite<'_>]) -> Result<Lsn, AppendError> {
-        let mut need = Need { privileged: true, ..Need::default() };
+        let mut need = Need { tier: Tier::Delete, ..Need::default() };
         let mut last = None;
         for (at, write) in writes.iter().enumerate() {
             if let Some(one) = self.need_of(write) {
@@ -528,8 +562,11 @@ impl Shard {
     /// When [`Shard::maintain`] has to be called again at the latest, on the monotonic clock.
     pub fn deadline_ns(&self) -> Option<u64> {
         let freeing = self.chains.is_freeing();
-        let due = freeing || self.dropped.iter().any(|dropped| self.is_droppable(dropped));
-        if due { Some(0) } else { self.log.deadline_ns() }
+        if freeing || self.dropped.iter().any(|dropped| self.is_droppable(dropped)) {
+            return Some(0);
+        }
+        let defrag = self.defrag.as_ref().and_then(|defrag| defrag.deadline_ns());
+        [self.log.deadline_ns(), defrag].into_iter().flatten().min()
     }
 
     fn is_droppable(&self, dropped: &Dropped) -> bool {
@@ -540,6 +577,12 @@ impl Shard {
     /// Takes the end of a request whose tag has [`OWN_TAG`].
     pub fn complete(&mut self, done: Done) {
         let Some((kind, number)) = untag(done.tag) else { return };
+        if kind == TagKind::Defrag {
+            if let Some(defrag) = &mut self.defrag {
+                defrag.complete(number, done);
+            }
+            return;
+        }
         self.log.complete(&self.segments, kind, number, &done);
         if done.result.is_err() {
             return;
@@ -572,13 +615,17 @@ impl Shard {
     /// Nothing is appended that is not durable, and nothing is under way.
     pub fn is_idle(&self) -> bool {
         let set_idle = self.set_writer.as_ref().is_none_or(SetWriter::is_idle);
-        let idle = self.log.is_idle() && !self.chains.is_freeing();
+        let defrag_idle = self.defrag.as_ref().is_none_or(|defrag| defrag.is_idle());
+        let idle = self.log.is_idle() && !self.chains.is_freeing() && defrag_idle;
         idle && self.reclaim.in_flight() == 0 && set_idle
     }
 
     /// Ends the open segment, so that the next start reads footers only. The shard is idle when
     /// [`Shard::maintain`] and completions have taken it there.
     pub fn seal_for_shutdown(&mut self) {
+        if let Some(defrag) = &mut self.defrag {
+            defrag.stop();
+        }
         self.log.seal();
         self.log.request_sync();
     }
@@ -718,6 +765,14 @@ fn record_units_estimate(entry: &Entry) -> u32 {
     }
 }
 
+/// [`record_units_estimate`] of the record of a footer's entry; 0 for what is no value.
+fn footer_units(entry: &footer::Entry) -> u32 {
+    let What::Value(kind) = entry.what else { return 0 };
+    let Some(value_len) = entry.value_len() else { return 0 };
+    let (location, key_len) = (Location::new(1), usize::from(entry.key_len));
+    record_units_estimate(&Entry::new(location, kind, key_len, value_len, entry.units))
+}
+
 fn release(segments: &Segments, entry: &Entry) {
     let (segment, _) = Segments::split(entry.location.units());
     segments.release(segment, record_units_estimate(entry));
@@ -728,11 +783,11 @@ fn location(appended: &Appended) -> Location {
 }
 
 const NEED_OF_DELETE: Need =
-    Need { units: TOMBSTONE_UNITS, footer_bytes: ENTRY_BYTES as u32, privileged: true };
+    Need { units: TOMBSTONE_UNITS, footer_bytes: ENTRY_BYTES as u32, tier: Tier::Delete };
 
 fn need_of_put(put: &Put<'_>) -> Need {
     let expiry = EXPIRY_BYTES * usize::from(put.expire_at_ms.is_some());
     let root = ROOT_BYTES * usize::from(put.kind == Kind::Chain);
     let footer_bytes = (ENTRY_BYTES + expiry + root) as u32;
-    Need { units: put.units(), footer_bytes, privileged: false }
+    Need { units: put.units(), footer_bytes, tier: Tier::Put }
 }

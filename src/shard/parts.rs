@@ -207,7 +207,7 @@ impl Shard {
 
     pub(super) fn write_part(&mut self, put: &Put<'_>, continues: bool) -> Lsn {
         let hash = part_hash(&self.options.seed, put.key).expect("the name of a part");
-        let (lsn, entry) = self.append_entry(&hash, put, continues);
+        let (lsn, entry) = self.append_entry(&hash, put, continues, false);
         let index = &mut self.chains.indexes[usize::from(put.db)];
         if let Some(old) = index.put(&hash, entry, None) {
             release(&self.segments, &old.entry);
