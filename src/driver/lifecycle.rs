@@ -124,6 +124,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         if self.id == 0 {
             recovery.take_notes().iter().for_each(|note| log::warn!("{note}"));
         }
+        recovery.take_own_notes().iter().for_each(|note| log::warn!("{note}"));
         let keys: usize = (0..DATABASES as u8).map(|db| self.shard.len(db)).sum();
         log::info!("recovered {keys} keys");
         (0..DATABASES as u8).for_each(|db| self.count_keys(db));

@@ -7,6 +7,7 @@
 //! * `execute`: any command on keys of this core, run at once
 //! * `task`: a command that has to wait: for the device, for a key, for room in the log
 //! * `multi`: a command on keys of several cores
+//! * `large`, `parts`, `stream`: strings in parts are written, loaded, sent
 //! * `walk`, `global`, `gather`: the whole keyspace, all connections
 //! * `output`: replies in order, buffers to the network
 
@@ -18,11 +19,14 @@ mod gather;
 mod global;
 mod input;
 mod intent;
+mod large;
 mod lifecycle;
 mod message;
 mod multi;
 mod output;
+mod parts;
 mod slice;
+mod stream;
 mod task;
 mod walk;
 
@@ -36,7 +40,7 @@ use crate::disk::{Disk, Done};
 use crate::mem::{BufPool, Slots, Ticket};
 use crate::mesh::Mesh;
 use crate::net::{Event, Net, SocketId};
-use crate::resp::Parser;
+use crate::resp::{Args, Parser};
 use crate::shard::recover::Recovery;
 use crate::shard::{OWN_TAG, Shard};
 use crate::stats::CoreStats;
@@ -102,12 +106,21 @@ pub struct Core<N: Net, D> {
     waiting: VecDeque<output::Waiting>,
     /// Tasks to be run again once there is room in the log or in the buffer pool.
     retry: VecDeque<Ticket>,
+    /// Requests for parts that found no buffer.
+    asks: VecDeque<stream::Ask>,
     /// Connections whose next command found no room.
     stalled: VecDeque<SocketId>,
     /// Connections with something to send.
     unsent: Vec<SocketId>,
     remote_in_flight: usize,
     client_bytes: usize,
+    /// Of values in parts that tasks have in memory, in bytes.
+    loaded_bytes: usize,
+    /// The buffer that the command under execution came in, when it is large: what the command
+    /// keeps of it is not copied.
+    lent: Option<Arc<Vec<u8>>>,
+    /// A task has got further and could go on at once.
+    progress: bool,
     /// Of replies that are made and not sent, in bytes.
     reply_bytes: usize,
     /// Of the index, as of the last publication.
@@ -232,10 +245,14 @@ impl<N: Net, D: Disk> Core<N, D> {
             intents: Intents::default(),
             waiting: VecDeque::new(),
             retry: VecDeque::new(),
+            asks: VecDeque::new(),
             stalled: VecDeque::new(),
             unsent: Vec::new(),
             remote_in_flight: 0,
             client_bytes: 0,
+            loaded_bytes: 0,
+            lent: None,
+            progress: false,
             reply_bytes: 0,
             index_bytes: 0,
             frozen: global::Frozen::default(),
@@ -315,6 +332,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         self.events = events;
         self.retry_tasks();
+        self.retry_asks();
         self.retry_stalled();
         count
     }
@@ -336,7 +354,8 @@ impl<N: Net, D: Disk> Core<N, D> {
     pub fn flush(&mut self) -> bool {
         self.flush_output();
         let waiting = self.mesh.flush();
-        waiting || !self.loopback.is_empty()
+        let progress = std::mem::take(&mut self.progress);
+        waiting || progress || !self.loopback.is_empty() || !self.unsent.is_empty()
     }
 
     /// Whether a message has arrived since the last look.
@@ -378,7 +397,23 @@ impl<N: Net, D: Disk> Core<N, D> {
         self.packets.pop().unwrap_or_default()
     }
 
-    fn recycle_packet(&mut self, packet: message::Packet) {
+    /// A packet with the arguments of a command. A large one keeps the buffer that it came in,
+    /// if it is most of that.
+    fn pack(&mut self, args: Args<'_>) -> message::Packet {
+        let mut packet = self.packet();
+        match self.lent.take_if(|lent| args.len_bytes() >= lent.len() / 2) {
+            Some(lent) => {
+                packet.share(args, &lent);
+                self.client_bytes += packet.shared_bytes();
+            }
+            None => packet.fill(args),
+        }
+        packet
+    }
+
+    fn recycle_packet(&mut self, mut packet: message::Packet) {
+        self.client_bytes -= packet.shared_bytes();
+        packet.shared = None;
         let small = packet.bytes.capacity() <= PACKET_BYTES_MAX && packet.spans.capacity() <= 4096;
         if small && self.packets.len() < PACKETS_MAX {
             self.packets.push(packet);

@@ -205,6 +205,12 @@ impl Log {
         self.roll(segments, need)
     }
 
+    /// Whether `need` leaves a write buffer to others, or takes none.
+    pub fn has_spare(&self, need: Need) -> bool {
+        let fits = self.open.is_some_and(|slot| self.bufs[slot].has_room(need, self.sector));
+        fits || self.order.len() + 2 <= self.bufs.len() || self.order.is_empty()
+    }
+
     /// Counts a value that has been appended.
     pub fn count_value(&mut self, units: u32, moved: bool) {
         if let Some(slot) = self.open {
@@ -324,7 +330,8 @@ impl Log {
     ) -> Appended {
         let len = put.len_bytes();
         let entry =
-            footer::Entry::value(*hash, put.db, put.kind, len, put.key.len(), put.expire_at_ms);
+            footer::Entry::value(*hash, put.db, put.kind, len, put.key.len(), put.expire_at_ms)
+                .with_root(put.value);
         let (slot, at) = self.begin(entry.units);
         let (open, lsn) = (&mut self.bufs[slot], self.next);
         let seed = PlaceSeed::new(open.seed, (at / UNIT) as u32);

@@ -132,6 +132,7 @@ pub struct Recovery {
     in_flight: usize,
     flushed: u16,
     notes: Vec<String>,
+    own_notes: Vec<String>,
 }
 
 impl Recovery {
@@ -154,12 +155,18 @@ impl Recovery {
             in_flight: 0,
             flushed: 0,
             notes: Vec::new(),
+            own_notes: Vec::new(),
         }
     }
 
     /// What was cut or left out, one line each. The same on all cores.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
+    }
+
+    /// What concerns the keys of this core only, one line each.
+    pub fn take_own_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.own_notes)
     }
 
     /// Requests of this recovery that are not back yet.
@@ -182,6 +189,7 @@ impl Recovery {
                 self.read_ahead(shard, disk);
                 self.replay_next(shard)?;
                 if self.applied == self.plan.len() {
+                    self.own_notes = shard.match_parts();
                     self.buf = shard.log.lend_buffer();
                     self.stage = Stage::Finishing;
                 }

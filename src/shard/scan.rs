@@ -2,7 +2,9 @@
 
 use crate::shard::footer::{Entry, What};
 use crate::shard::index::KeyHasher;
+use crate::shard::parts::part_hash;
 use crate::shard::record::{self, Body, Header, Lsn, PlaceSeed, UNIT};
+use crate::shard::view::Kind;
 
 /// A record that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,9 +86,11 @@ fn entry(header: &Header, bytes: &[u8], hashes: &KeyHasher) -> Entry {
             Entry::tombstone(header.tombstone_hash(bytes), header.db, header.units())
         }
         Body::Value(kind) => {
-            let (key, _) = header.payload(bytes);
-            let hash = hashes.hash(key);
+            let (key, value) = header.payload(bytes);
+            let part = if kind == Kind::Part { part_hash(hashes, key) } else { None };
+            let hash = part.unwrap_or_else(|| hashes.hash(key));
             Entry::value(hash, header.db, kind, header.len_bytes(), key.len(), header.expire_at_ms)
+                .with_root(value)
         }
     }
 }
