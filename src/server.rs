@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::clock;
 use crate::command::session::Server;
@@ -36,20 +36,17 @@ pub fn run(config: Config, system: &System) -> Result<(), String> {
     raise_limits(&config);
     let plan = config.threads.plan(&system.cpus_allowed);
     let cores = plan.len();
+    // Addresses first: a start that fails for want of one has not touched the devices.
+    let sockets = listen::bind(&config.net)?;
+    let metrics_listeners = metrics::bind(&metrics_addresses(&config))?;
     let (devices, opened) = devices::open(&config, cores)?;
-    let listeners = listen::bind(&config.net)?;
+    let listeners = listen::listen(sockets, &config.net)?;
     let live = Arc::new(Live::new(config.clone(), system));
     let server = Arc::new(Server::new(live, run_id()?, clock::unix_ms(), cores));
     server.state.loading.store(true, Ordering::Relaxed);
     let shared = Arc::new(Shared::default());
     let sources = metrics_sources(&server, &shared, &devices);
-    if config.metrics.port != 0 {
-        let port = config.metrics.port;
-        let addresses = config.net.bind.iter();
-        let addresses: Vec<(SocketAddr, bool)> =
-            addresses.map(|b| (SocketAddr::new(b.addr, port), b.optional)).collect();
-        metrics::serve(&addresses, &sources)?;
-    }
+    metrics::serve(metrics_listeners, &sources)?;
     banner(&config, system, &devices, cores);
     let (meshes, bells) = mesh::build(cores).map_err(|e| format!("cannot make eventfds: {e}"))?;
     let config = Arc::new(config);
@@ -89,8 +86,10 @@ fn watch(
     publish: impl Fn(),
 ) -> Result<(), String> {
     let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&asked))
+    // A terminal that is gone is no reason to stop: the flag of SIGHUP is looked at by nobody.
+    let ignored = Arc::new(AtomicBool::new(false));
+    for (signal, flag) in [(SIGINT, &asked), (SIGTERM, &asked), (SIGHUP, &ignored)] {
+        signal_hook::flag::register(signal, Arc::clone(flag))
             .map_err(|error| format!("cannot handle signal {signal}: {error}"))?;
     }
     let mut published = None;
@@ -185,6 +184,17 @@ fn run_id() -> Result<String, String> {
     let mut bytes = [0u8; 20];
     getrandom::fill(&mut bytes).map_err(|error| format!("no random numbers: {error}"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Where to listen for HTTP (`true`: may be missing).
+fn metrics_addresses(config: &Config) -> Vec<(SocketAddr, bool)> {
+    match config.metrics.port {
+        0 => Vec::new(),
+        port => {
+            let binds = config.net.bind.iter();
+            binds.map(|bind| (SocketAddr::new(bind.addr, port), bind.optional)).collect()
+        }
+    }
 }
 
 fn metrics_sources(

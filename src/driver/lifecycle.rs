@@ -12,7 +12,7 @@ use crate::shard::recover::Progress;
 use crate::shard::victims::DefragOptions;
 use crate::stats::Gauge;
 
-use super::Core;
+use super::{Core, Shares};
 
 /// Time that clients get to take their last replies when the server stops.
 const GOODBYE_NS: u64 = 1_000_000_000;
@@ -124,6 +124,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         if self.id == 0 {
             recovery.take_notes().iter().for_each(|note| log::warn!("{note}"));
         }
+        recovery.take_own_notes().iter().for_each(|note| log::warn!("{note}"));
         let keys: usize = (0..DATABASES as u8).map(|db| self.shard.len(db)).sum();
         log::info!("recovered {keys} keys");
         (0..DATABASES as u8).for_each(|db| self.count_keys(db));
@@ -162,6 +163,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         if generation != self.generation {
             self.generation = generation;
             self.settings = self.server.config.snapshot();
+            self.shares = Shares::new(&self.settings, self.cores);
             self.shard.set_flush(self.settings.flush_max_ms, self.settings.flush_size_bytes);
             self.shard.set_defrag(defrag_options(&self.settings));
         }

@@ -7,6 +7,7 @@
 //! * `execute`: any command on keys of this core, run at once
 //! * `task`: a command that has to wait: for the device, for a key, for room in the log
 //! * `multi`: a command on keys of several cores
+//! * `large`, `parts`, `stream`: strings in parts are written, loaded, sent
 //! * `walk`, `global`, `gather`: the whole keyspace, all connections
 //! * `output`: replies in order, buffers to the network
 
@@ -18,11 +19,14 @@ mod gather;
 mod global;
 mod input;
 mod intent;
+mod large;
 mod lifecycle;
 mod message;
 mod multi;
 mod output;
+mod parts;
 mod slice;
+mod stream;
 mod task;
 mod walk;
 
@@ -36,12 +40,12 @@ use crate::disk::{Disk, Done};
 use crate::mem::{BufPool, Slots, Ticket};
 use crate::mesh::Mesh;
 use crate::net::{Event, Net, SocketId};
-use crate::resp::Parser;
+use crate::resp::{Args, Parser};
 use crate::shard::recover::Recovery;
 use crate::shard::{OWN_TAG, Shard};
 use crate::stats::CoreStats;
 
-use conn::Conn;
+use conn::{Conn, Spares};
 use fast::ReadOp;
 use intent::Intents;
 use lifecycle::Stopping;
@@ -57,10 +61,9 @@ const TASKS_MAX: usize = 4096;
 const REMOTE_MAX: usize = 4096;
 /// Device reads of one core under way for clients.
 const READS_MAX: usize = 2048;
-/// Buffers kept for reuse, and the size up to which one is worth keeping.
-const SPARES_MAX: usize = 512;
-const SPARE_BYTES_MAX: usize = 64 * 1024;
-const SPARE_BYTES_MIN: usize = 32 * 1024;
+/// Packets kept for reuse, and the size up to which one is worth keeping.
+const PACKETS_MAX: usize = 512;
+const PACKET_BYTES_MAX: usize = 64 * 1024;
 
 /// What a core is made from.
 pub struct Parts<N, D> {
@@ -92,6 +95,7 @@ pub struct Core<N: Net, D> {
     server: Arc<Server>,
     stats: Arc<CoreStats>,
     settings: Settings,
+    shares: Shares,
     now: Now,
     parser: Parser,
     conns: Conns,
@@ -102,18 +106,27 @@ pub struct Core<N: Net, D> {
     waiting: VecDeque<output::Waiting>,
     /// Tasks to be run again once there is room in the log or in the buffer pool.
     retry: VecDeque<Ticket>,
+    /// Requests for parts that found no buffer.
+    asks: VecDeque<stream::Ask>,
     /// Connections whose next command found no room.
     stalled: VecDeque<SocketId>,
     /// Connections with something to send.
     unsent: Vec<SocketId>,
     remote_in_flight: usize,
     client_bytes: usize,
+    /// Of values in parts that tasks have in memory, in bytes.
+    loaded_bytes: usize,
+    /// The buffer that the command under execution came in, when it is large: what the command
+    /// keeps of it is not copied.
+    lent: Option<Arc<Vec<u8>>>,
+    /// A task has got further and could go on at once.
+    progress: bool,
     /// Of replies that are made and not sent, in bytes.
     reply_bytes: usize,
     /// Of the index, as of the last publication.
     index_bytes: usize,
     frozen: global::Frozen,
-    spares: Vec<Vec<u8>>,
+    spares: Spares,
     packets: Vec<message::Packet>,
     keys: Vec<execute::KeyRef>,
     events: Vec<Event<N::Rx>>,
@@ -135,10 +148,23 @@ pub struct Core<N: Net, D> {
     warrant: slice::Warrant,
 }
 
-/// A buffer for a reply: one that has been used before, or a new one with room for a pipelined
-/// batch of small values, so that gathering does not grow it step by step.
-fn take_spare(spares: &mut Vec<Vec<u8>>) -> Vec<u8> {
-    spares.pop().unwrap_or_else(|| Vec::with_capacity(SPARE_BYTES_MIN))
+/// What one core may take of the limits that are set for all.
+#[derive(Clone, Copy, Debug)]
+struct Shares {
+    /// Of `maxmemory`.
+    memory_bytes: u64,
+    /// Of `maxmemory-clients`.
+    clients_bytes: usize,
+}
+
+impl Shares {
+    fn new(settings: &Settings, cores: u32) -> Shares {
+        let clients_bytes = match settings.maxmemory_clients_bytes as usize / cores as usize {
+            0 => usize::MAX,
+            share => share,
+        };
+        Shares { memory_bytes: settings.maxmemory_bytes / u64::from(cores), clients_bytes }
+    }
 }
 
 /// The connections of a core, by the index of their socket.
@@ -169,9 +195,15 @@ impl Conns {
         }
     }
 
-    fn remove(&mut self, socket: SocketId) -> Option<Box<Conn>> {
+    /// Takes a connection out: for good, or until [`Conns::put`].
+    fn take(&mut self, socket: SocketId) -> Option<Box<Conn>> {
         let slot = self.table.get_mut(socket.index())?;
         slot.take_if(|(id, _)| *id == socket).map(|(_, conn)| conn)
+    }
+
+    /// Puts back what [`Conns::take`] has lent.
+    fn put(&mut self, socket: SocketId, conn: Box<Conn>) {
+        self.table[socket.index()] = Some((socket, conn));
     }
 
     fn iter(&self) -> impl Iterator<Item = (SocketId, &Conn)> {
@@ -203,6 +235,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             loopback: VecDeque::new(),
             server: parts.server,
             stats: parts.stats,
+            shares: Shares::new(&settings, cores as u32),
             settings,
             now: Now::default(),
             parser: Parser::new(),
@@ -212,14 +245,18 @@ impl<N: Net, D: Disk> Core<N, D> {
             intents: Intents::default(),
             waiting: VecDeque::new(),
             retry: VecDeque::new(),
+            asks: VecDeque::new(),
             stalled: VecDeque::new(),
             unsent: Vec::new(),
             remote_in_flight: 0,
             client_bytes: 0,
+            loaded_bytes: 0,
+            lent: None,
+            progress: false,
             reply_bytes: 0,
             index_bytes: 0,
             frozen: global::Frozen::default(),
-            spares: Vec::new(),
+            spares: Spares::default(),
             packets: Vec::new(),
             keys: Vec::new(),
             events: Vec::new(),
@@ -295,6 +332,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         self.events = events;
         self.retry_tasks();
+        self.retry_asks();
         self.retry_stalled();
         count
     }
@@ -316,7 +354,8 @@ impl<N: Net, D: Disk> Core<N, D> {
     pub fn flush(&mut self) -> bool {
         self.flush_output();
         let waiting = self.mesh.flush();
-        waiting || !self.loopback.is_empty()
+        let progress = std::mem::take(&mut self.progress);
+        waiting || progress || !self.loopback.is_empty() || !self.unsent.is_empty()
     }
 
     /// Whether a message has arrived since the last look.
@@ -347,24 +386,36 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     fn spare(&mut self) -> Vec<u8> {
-        take_spare(&mut self.spares)
+        self.spares.take()
     }
 
-    fn recycle(&mut self, mut bytes: Vec<u8>) {
-        let fits = (SPARE_BYTES_MIN..=SPARE_BYTES_MAX).contains(&bytes.capacity());
-        if fits && self.spares.len() < SPARES_MAX {
-            bytes.clear();
-            self.spares.push(bytes);
-        }
+    fn recycle(&mut self, bytes: Vec<u8>) {
+        self.spares.give(bytes);
     }
 
     fn packet(&mut self) -> message::Packet {
         self.packets.pop().unwrap_or_default()
     }
 
-    fn recycle_packet(&mut self, packet: message::Packet) {
-        let small = packet.bytes.capacity() <= SPARE_BYTES_MAX && packet.spans.capacity() <= 4096;
-        if small && self.packets.len() < SPARES_MAX {
+    /// A packet with the arguments of a command. A large one keeps the buffer that it came in,
+    /// if it is most of that.
+    fn pack(&mut self, args: Args<'_>) -> message::Packet {
+        let mut packet = self.packet();
+        match self.lent.take_if(|lent| args.len_bytes() >= lent.len() / 2) {
+            Some(lent) => {
+                packet.share(args, &lent);
+                self.client_bytes += packet.shared_bytes();
+            }
+            None => packet.fill(args),
+        }
+        packet
+    }
+
+    fn recycle_packet(&mut self, mut packet: message::Packet) {
+        self.client_bytes -= packet.shared_bytes();
+        packet.shared = None;
+        let small = packet.bytes.capacity() <= PACKET_BYTES_MAX && packet.spans.capacity() <= 4096;
+        if small && self.packets.len() < PACKETS_MAX {
             self.packets.push(packet);
         }
     }

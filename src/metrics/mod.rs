@@ -8,7 +8,7 @@ mod text;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub use http::serve;
+pub use http::{bind, serve};
 
 use crate::command::session::Server;
 use crate::config::{REVISION, VERSION};
