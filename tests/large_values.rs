@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 mod support;
 
 use support::client::{Client, Value, encode};
-use support::server::{Launch, Server};
+use support::server::Launch;
 use support::wait_until;
 
 const MIB: usize = 1 << 20;
