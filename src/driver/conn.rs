@@ -177,14 +177,19 @@ impl Conn {
     pub fn fill(&mut self, seq: Seq, tx: Tx, spares: &mut Spares) {
         let place = seq.0.wrapping_sub(self.first) as usize;
         let Some(owed) = self.owed.get_mut(place) else { return };
-        match owed {
-            Owed::Waiting => {
-                self.reply_bytes += tx.len();
-                *owed = Owed::Ready(tx);
-            }
-            Owed::Muted => *owed = Owed::Ready(Tx::Bytes(Vec::new())),
+        let tx = match owed {
+            Owed::Waiting => tx,
+            Owed::Muted => Tx::Bytes(Vec::new()),
             Owed::Ready(_) => panic!("one reply given twice"),
+        };
+        self.reply_bytes += tx.len();
+        if place > 0 {
+            *owed = Owed::Ready(tx);
+            return;
         }
+        self.owed.pop_front();
+        self.first = self.first.wrapping_add(1);
+        self.push_out(tx, spares);
         self.release(spares);
     }
 
@@ -264,6 +269,7 @@ impl Conn {
     }
 
     /// The buffer in which small replies are gathered.
+    #[inline(always)]
     fn tail(&mut self, spares: &mut Spares) -> &mut Vec<u8> {
         if self.tail.len() >= TAIL_BYTES_MAX {
             self.end_tail();
@@ -281,6 +287,7 @@ impl Conn {
         }
     }
 
+    #[inline]
     fn push_out(&mut self, tx: Tx, spares: &mut Spares) {
         let alone = !self.has_output() && !self.sending && self.owed.is_empty();
         if tx.len() >= GATHER_BYTES_MAX || (alone && matches!(tx, Tx::Value { .. })) {

@@ -1,4 +1,5 @@
-//! GET and SET on keys of this core: the straight path, without allocation. A SET copies its value once, into the log buffer; a GET of a fresh value copies it out.
+//! GET and SET on keys of this core: the straight path, without allocation. A SET copies its
+//! value once, into the log buffer; a GET of a fresh value copies it out.
 //! A GET of a value on the device is answered from the buffer that the device filled, unless it is
 //! small and one of a batch, which is gathered. All device reads end here.
 
@@ -180,6 +181,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     /// [`Core::read_buffer`] with a copy of the key behind what will be read.
+    #[inline]
     fn key_buffer(&self, entry: &Entry, key: &[u8]) -> Option<(DmaBuf, ReadSpan)> {
         if self.reads.is_full() || self.disk.is_busy() {
             return None;
@@ -191,6 +193,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     /// Starts a read of the record of `entry` into `buf` (of [`Core::read_buffer`]).
+    #[inline]
     pub(super) fn read(&mut self, entry: Entry, (buf, span): (DmaBuf, ReadSpan), purpose: Purpose) {
         let op = ReadOp { entry, span, purpose };
         let Ok(ticket) = self.reads.insert(op) else {

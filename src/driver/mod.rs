@@ -25,6 +25,7 @@ mod message;
 mod multi;
 mod output;
 mod parts;
+mod slice;
 mod stream;
 mod task;
 mod walk;
@@ -144,6 +145,7 @@ pub struct Core<N: Net, D> {
     loading: bool,
     /// Of `settings`.
     generation: u64,
+    warrant: slice::Warrant,
 }
 
 /// What one core may take of the limits that are set for all.
@@ -218,10 +220,13 @@ impl<N: Net, D: Disk> Core<N, D> {
         let cores = parts.mesh.cores();
         let generation = parts.server.config.generation();
         let settings = parts.server.config.snapshot();
+        let mut shard = parts.shard;
+        shard.enable_defrag(parts.pool.clone());
+        shard.set_defrag(lifecycle::defrag_options(&settings));
         Core {
             id: parts.mesh.core() as u16,
             cores: cores as u32,
-            shard: parts.shard,
+            shard,
             recovery: Some(parts.recovery),
             disk: parts.disk,
             net: parts.net,
@@ -268,6 +273,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             poison_logged: false,
             loading: true,
             generation,
+            warrant: slice::Warrant::default(),
         }
     }
 
@@ -331,9 +337,13 @@ impl<N: Net, D: Disk> Core<N, D> {
         count
     }
 
-    /// Phase 5: the log's own work, then replies that it has made durable.
-    pub fn maintain(&mut self) {
+    /// Phase 5: the log's own work, then replies that it has made durable. `busy`: the turn has
+    /// had other work, so what can wait gets no more than it is owed.
+    pub fn maintain(&mut self, busy: bool) {
         self.shard.maintain(&mut self.disk, self.now);
+        let budget = self.warrant.budget(&self.settings, self.now.mono_ns, busy);
+        let spent_ns = self.shard.defrag(&mut self.disk, self.now, budget);
+        self.warrant.spend(spent_ns);
         self.release_durable();
         self.maintain_changes();
         self.maintain_self();

@@ -6,6 +6,7 @@
 //! again if something older may be left that they hide.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::clock::Now;
 use crate::disk::{Disk, Done, Errno, Io, Op};
@@ -163,6 +164,7 @@ pub struct Defrag {
     now_ns: u64,
     background_ns: i64,
     urgent_ns: i64,
+    spent_ns: u64,
     /// There was something to do when the budget ended.
     hungry: bool,
     /// Units that clients had written when the debt was last counted.
@@ -189,6 +191,7 @@ impl Shard {
             now_ns: 0,
             background_ns: 0,
             urgent_ns: 0,
+            spent_ns: 0,
             hungry: false,
             put_units: 0,
         }));
@@ -201,11 +204,25 @@ impl Shard {
         }
     }
 
-    /// Goes on with defrag within `budget`. Costs next to nothing when there is nothing to do.
-    pub fn defrag(&mut self, disk: &mut impl Disk, now: Now, budget: Budget) {
-        let Some(mut defrag) = self.defrag.take() else { return };
+    /// Goes on with defrag within `budget`; returns what was spent, in nanoseconds. Costs next to
+    /// nothing when there is nothing to do.
+    pub fn defrag(&mut self, disk: &mut impl Disk, now: Now, budget: Budget) -> u64 {
+        let Some(mut defrag) = self.defrag.take() else { return 0 };
+        defrag.spent_ns = 0;
         defrag.turn(self, disk, now, budget);
+        let spent_ns = defrag.spent_ns;
         self.defrag = Some(defrag);
+        spent_ns
+    }
+
+    /// Bytes of the records that clients have written.
+    pub fn put_bytes(&self) -> u64 {
+        self.log.put_units() * UNIT as u64
+    }
+
+    /// The table of segments of the set.
+    pub fn segments(&self) -> &Arc<Segments> {
+        &self.segments
     }
 
     pub fn defrag_counts(&self) -> DefragCounts {
@@ -386,7 +403,7 @@ impl Defrag {
         // What a scan does not reach stays: the segment is not complete.
         self.note(segments, work, None, "its footer is damaged");
         let first_unit = (size / UNIT) as u32;
-        let scan = Scan::new(&buf[..len], seed, first_unit, base, shard.hash_seed());
+        let scan = Scan::new(&buf[..len], seed, first_unit, base, shard.hasher());
         Entries::Scanned { records: scan.records.into() }
     }
 
@@ -584,6 +601,7 @@ impl Defrag {
         if !self.hungry {
             self.background_ns -= ns;
             self.urgent_ns -= ns;
+            self.spent_ns += ns as u64;
         }
         !self.hungry
     }

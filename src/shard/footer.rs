@@ -129,6 +129,7 @@ impl Entry {
     }
 
     /// Writes the entry over all of `out`, which is [`Entry::len_bytes`] long.
+    #[inline]
     pub fn encode(&self, out: &mut [u8]) {
         let mut at = 0;
         if let Some(root) = self.root {
@@ -247,7 +248,10 @@ impl Trailer {
             entries_crc: get_u32(bytes, 40),
             end: get_u32(bytes, 44),
         };
-        let sane = trailer.entries > 0 && trailer.entries_bytes as usize <= TRAILER_AT;
+        let sane = trailer.entries > 0
+            && trailer.entries_bytes as usize <= TRAILER_AT
+            && trailer.end <= SEGMENT_UNITS
+            && trailer.base <= Lsn(Lsn::MAX.0 - u64::from(trailer.entries));
         sane.then_some(trailer)
     }
 
@@ -278,7 +282,7 @@ impl Iterator for Entries<'_> {
         let entry = Entry::decode(self.bytes)?;
         self.bytes = &self.bytes[..self.bytes.len() - entry.len_bytes()];
         let unit = self.unit;
-        self.unit += entry.units;
+        self.unit = self.unit.saturating_add(entry.units);
         Some((unit, entry))
     }
 }
@@ -385,5 +389,31 @@ mod tests {
         };
         assert!(amplification(128, 4096) < 1.343, "{}", amplification(128, 4096));
         assert!(amplification(1024, 4096) < 1.051, "{}", amplification(1024, 4096));
+    }
+
+    #[test]
+    fn a_trailer_with_impossible_numbers_is_refused() {
+        let good = Trailer {
+            epoch: Epoch(1 << 40),
+            base: Lsn(Lsn::MAX.0 - 3),
+            entries: 3,
+            values: 3,
+            tombstones: 0,
+            entries_bytes: 51,
+            entries_crc: 0,
+            end: super::SEGMENT_UNITS,
+        };
+        let decoded = |trailer: Trailer| {
+            let mut bytes = [0; TRAILER_BYTES];
+            trailer.encode(&mut bytes, 9);
+            Trailer::decode(&bytes, 9)
+        };
+        assert_eq!(decoded(good), Some(good));
+        assert_eq!(decoded(Trailer { base: Lsn(Lsn::MAX.0 - 2), ..good }), None);
+        assert_eq!(decoded(Trailer { base: Lsn(u64::MAX), ..good }), None);
+        assert_eq!(decoded(Trailer { entries: 0, ..good }), None);
+        assert_eq!(decoded(Trailer { end: super::SEGMENT_UNITS + 1, ..good }), None);
+        let entries_bytes = super::TRAILER_AT as u32 + 1;
+        assert_eq!(decoded(Trailer { entries_bytes, ..good }), None);
     }
 }

@@ -320,6 +320,7 @@ impl Log {
     }
 
     /// Appends a value. [`Log::reserve`] has found room.
+    #[inline]
     pub fn append_put(
         &mut self,
         segments: &Segments,
@@ -379,6 +380,7 @@ impl Log {
     }
 
     /// Adds a record that has been encoded to the books of its segment.
+    #[inline]
     fn account(&mut self, slot: usize, entry: &footer::Entry) -> Lsn {
         let open = &mut self.bufs[slot];
         let lsn = self.next;
@@ -414,6 +416,7 @@ impl Log {
     }
 
     /// The bytes of a segment that is in memory, from `unit` on, and its checksum seed.
+    #[inline]
     pub fn resident(&self, segment: u32, unit: u32) -> Option<(&[u8], u32)> {
         let held = self.bufs.iter().find(|held| held.segment == segment)?;
         let at = unit as usize * UNIT;
@@ -466,13 +469,18 @@ impl Log {
     /// Submits what is due. Bounded: a write per open or draining segment, one footer, one
     /// flush of each device.
     pub fn maintain(&mut self, disk: &mut impl Disk, segments: &Segments, now: Now) {
-        if self.poison.is_some() || !self.drain_backlog(disk) {
+        if self.rests() || self.poison.is_some() || !self.drain_backlog(disk) {
             return;
         }
         self.note_age(segments, now);
         self.write_out(disk, segments);
         self.close_oldest(disk, segments);
         self.flush(disk);
+    }
+
+    /// Nothing is due and nothing becomes due by itself.
+    fn rests(&self) -> bool {
+        self.is_idle() && self.deadline_ns().is_none() && !self.flusher.is_due()
     }
 
     /// Submits what the device had no room for. False when some is left.

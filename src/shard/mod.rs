@@ -46,7 +46,8 @@ use crate::mem::LogBuf;
 use crate::shard::defrag::Defrag;
 use crate::shard::footer::{ENTRY_BYTES, EXPIRY_BYTES, What};
 use crate::shard::index::{
-    Entry, EntryLen, Found, HashSeed, Index, KEY_LEN_SLACK_BYTES, KeyHash, Location, SlotId,
+    Entry, EntryLen, Found, HashSeed, Index, KEY_LEN_SLACK_BYTES, KeyHash, KeyHasher, Location,
+    SlotId,
 };
 use crate::shard::log::{Appended, Log, LogOptions};
 use crate::shard::parts::{Chain, ChainId, Chains, ROOT_BYTES, part_put};
@@ -55,7 +56,7 @@ use crate::shard::record::{
     Body, EXTENSION_BYTES, HEADER_BYTES, Header, PAYLOAD_CRC_BYTES, PlaceSeed, Put,
     TOMBSTONE_UNITS, UNIT,
 };
-use crate::shard::segment::{Epoch, SEGMENT_SIZE};
+use crate::shard::segment::{Epoch, SEGMENT_SIZE, Sector};
 use crate::shard::segment_buf::Need;
 use crate::shard::set::{SetChange, SetWriter};
 use crate::shard::superblock::Superblocks;
@@ -171,7 +172,9 @@ struct Dropped {
 /// The keys of one core.
 pub struct Shard {
     options: ShardOptions,
+    hasher: KeyHasher,
     segments: Arc<Segments>,
+    sector: Sector,
     log: Log,
     reclaim: Reclaim,
     /// On the one core that writes superblocks.
@@ -206,13 +209,15 @@ impl Shard {
             dropped: Vec::new(),
             expiry: (0, 0),
             defrag: None,
+            hasher: KeyHasher::new(&options.seed),
             options,
+            sector: Sector::new(segments.sector_size()),
             segments,
         })
     }
 
     pub fn hash(&self, key: &[u8]) -> KeyHash {
-        self.options.seed.hash(key)
+        self.hasher.hash(key)
     }
 
     fn physical(&self, db: u8) -> u8 {
@@ -224,6 +229,7 @@ impl Shard {
     }
 
     /// The key as the index knows it; None when it does not exist or has expired at `now_ms`.
+    #[inline]
     pub fn lookup(&self, db: u8, hash: &KeyHash, now_ms: u64) -> Option<Found> {
         let found = self.index(db).get(hash)?;
         match found.expire_at_ms {
@@ -252,17 +258,19 @@ impl Shard {
     pub fn resident_any(&self, entry: &Entry) -> Option<RecordRef<'_>> {
         let (segment, unit) = Segments::split(entry.location.units());
         let (bytes, seed) = self.log.resident(segment, unit)?;
-        open_record(bytes, PlaceSeed::new(seed, unit), false).ok()
+        let header = Header::decode(bytes, PlaceSeed::new(seed, unit)).ok()?;
+        record_ref(header, bytes, 0)
     }
 
     /// What to read from which device for the whole record.
+    #[inline]
     pub fn read_request(&self, entry: &Entry) -> ReadSpan {
         let (segment, unit) = Segments::split(entry.location.units());
-        let sector_size = self.segments.sector_size();
+        let sector = self.sector;
         let (device, segment_at) = self.segments.place(segment);
         let at = unit as usize * UNIT;
-        let start = at / sector_size * sector_size;
-        let end = (at + record_bytes_max(entry)).next_multiple_of(sector_size).min(SEGMENT_SIZE);
+        let start = sector.floor(at);
+        let end = sector.ceil(at + record_bytes_max(entry)).min(SEGMENT_SIZE);
         ReadSpan {
             device: device.disk,
             offset: segment_at + start as u64,
@@ -273,6 +281,7 @@ impl Shard {
     }
 
     /// Verifies and opens a record that was read into the start of `buf` as `span` says.
+    #[inline]
     pub fn decode<'b>(
         &self,
         entry: &Entry,
@@ -288,6 +297,7 @@ impl Shard {
     }
 
     /// The key of a record that was read as `span` says, for SCAN and RANDOMKEY.
+    #[inline]
     pub fn decode_any<'b>(
         &self,
         entry: &Entry,
@@ -302,8 +312,8 @@ impl Shard {
         let (len, skip) = (span.len as usize, span.skip as usize);
         let bytes = buf.get(skip..len).ok_or(ReadError::Corrupt)?;
         let seed = PlaceSeed::new(self.segments.seed(epoch), unit);
-        let record = open_record(bytes, seed, true)?;
-        Ok(RecordRef { value_offset: record.value_offset + skip, ..record })
+        let header = Header::decode_whole(bytes, seed).map_err(|_| ReadError::Corrupt)?;
+        record_ref(header, bytes, skip).ok_or(ReadError::Corrupt)
     }
 
     /// Whether this core is the one that writes and counts for a segment of an earlier run.
@@ -311,8 +321,8 @@ impl Shard {
         segment % u32::from(self.options.cores) == u32::from(self.options.core)
     }
 
-    fn hash_seed(&self) -> &HashSeed {
-        &self.options.seed
+    fn hasher(&self) -> &KeyHasher {
+        &self.hasher
     }
 
     /// Applies a record of an earlier run, if its key is of this core. False when the entry
@@ -358,6 +368,7 @@ impl Shard {
     }
 
     /// Sets a key. The value is in the log buffer and visible when this returns.
+    #[inline]
     pub fn put(
         &mut self,
         db: u8,
@@ -373,6 +384,7 @@ impl Shard {
         Ok(self.write_put(hash, &put, false))
     }
 
+    #[inline]
     fn write_put(&mut self, hash: &KeyHash, put: &Put<'_>, continues: bool) -> Lsn {
         let (lsn, entry) = self.append_entry(hash, put, continues, false);
         let index = &mut self.indexes[usize::from(put.db)];
@@ -729,16 +741,14 @@ impl Shard {
     }
 }
 
-/// Opens the record at the start of `bytes`. `verify` is for bytes that came from a device.
-fn open_record(bytes: &[u8], seed: PlaceSeed, verify: bool) -> Result<RecordRef<'_>, ReadError> {
-    let header = Header::decode(bytes, seed).map_err(|_| ReadError::Corrupt)?;
-    let Body::Value(kind) = header.body else { return Err(ReadError::Corrupt) };
-    if verify {
-        header.verify_payload(bytes).map_err(|_| ReadError::Corrupt)?;
-    }
+/// The record at the start of `bytes`, which lie `skip` bytes behind the start of their buffer;
+/// none when it holds no value.
+#[inline(always)]
+fn record_ref(header: Header, bytes: &[u8], skip: usize) -> Option<RecordRef<'_>> {
+    let Body::Value(kind) = header.body else { return None };
     let (key, value) = header.payload(bytes);
-    let (value_offset, expire_at_ms) = (header.value_offset(), header.expire_at_ms);
-    Ok(RecordRef { key, value, value_offset, kind, expire_at_ms })
+    let (value_offset, expire_at_ms) = (skip + header.value_offset(), header.expire_at_ms);
+    Some(RecordRef { key, value, value_offset, kind, expire_at_ms })
 }
 
 /// Bytes within which the record of an entry ends.

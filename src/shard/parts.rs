@@ -17,7 +17,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::limits::DATABASES;
-use crate::shard::index::{Entry, HashSeed, Index, KeyHash};
+use crate::shard::index::{Entry, Index, KeyHash, KeyHasher};
 use crate::shard::le::{get_u32, get_u64, put_u32, put_u64};
 use crate::shard::record::Put;
 use crate::shard::view::Kind;
@@ -77,9 +77,9 @@ impl ChainId {
 }
 
 /// The hash of the part that is called `name`; None when nothing can be called so.
-pub fn part_hash(seed: &HashSeed, name: &[u8]) -> Option<KeyHash> {
+pub fn part_hash(hasher: &KeyHasher, name: &[u8]) -> Option<KeyHash> {
     let name: &[u8; PART_NAME_BYTES] = name.try_into().ok()?;
-    Some(KeyHash { tag: seed.hash(name).tag, place: get_u32(name, 0) })
+    Some(KeyHash { tag: hasher.hash(name).tag, place: get_u32(name, 0) })
 }
 
 /// A value in parts.
@@ -206,7 +206,7 @@ impl Shard {
     }
 
     pub(super) fn write_part(&mut self, put: &Put<'_>, continues: bool) -> Lsn {
-        let hash = part_hash(&self.options.seed, put.key).expect("the name of a part");
+        let hash = part_hash(&self.hasher, put.key).expect("the name of a part");
         let (lsn, entry) = self.append_entry(&hash, put, continues, false);
         let index = &mut self.chains.indexes[usize::from(put.db)];
         if let Some(old) = index.put(&hash, entry, None) {
@@ -217,7 +217,7 @@ impl Shard {
 
     /// Where a part is, of a live chain or a pinned one.
     pub fn part(&self, id: &ChainId, number: u32) -> Option<Entry> {
-        let hash = part_hash(&self.options.seed, &id.part_name(number))?;
+        let hash = part_hash(&self.hasher, &id.part_name(number))?;
         let flushed = self.dropped.iter().filter(|dropped| dropped.parts && dropped.db == id.db);
         let mut indexes = std::iter::once(&self.chains.indexes[usize::from(id.db)])
             .chain(flushed.map(|dropped| &dropped.index));
@@ -257,7 +257,7 @@ impl Shard {
     }
 
     fn forget_part(&mut self, id: &ChainId, number: u32) {
-        let Some(hash) = part_hash(&self.options.seed, &id.part_name(number)) else { return };
+        let Some(hash) = part_hash(&self.hasher, &id.part_name(number)) else { return };
         if let Some(old) = self.chains.indexes[usize::from(id.db)].remove(&hash) {
             release(&self.segments, &old.entry);
         }
@@ -321,7 +321,7 @@ impl Shard {
     fn adopt_parts(&mut self, found: &mut Index, chain: &Chain) -> bool {
         let mut complete = true;
         for number in 0..chain.parts() {
-            let hash = part_hash(&self.options.seed, &chain.id.part_name(number));
+            let hash = part_hash(&self.hasher, &chain.id.part_name(number));
             let part = hash.and_then(|hash| found.remove(&hash).map(|part| (hash, part)));
             match part {
                 Some((hash, part)) => {

@@ -209,9 +209,10 @@ impl Recovery {
     fn complete(&mut self, shard: &Shard, done: Done) -> Result<(), Damage> {
         self.in_flight -= 1;
         if self.stage != Stage::Reading {
+            let segment = (done.tag & u64::from(u32::MAX)) as u32;
             return done.result.map_err(|errno| Damage {
                 device: shard.segments.disk_name(done.device).to_owned(),
-                offset: 0,
+                offset: if segment > 0 { shard.segments.place(segment).1 } else { 0 },
                 what: format!("writing at the end of recovery failed: {errno}"),
             });
         }
@@ -382,7 +383,7 @@ impl Recovery {
         let segment = &buf[..SEGMENT_SIZE];
         let seed = shard.segments.seed(planned.header.epoch);
         let first_unit = (shard.segments.sector_size() / UNIT) as u32;
-        let mut scan = Scan::new(segment, seed, first_unit, base, shard.hash_seed());
+        let mut scan = Scan::new(segment, seed, first_unit, base, shard.hasher());
         let next = planned.next.map(|next| &plan.segments[next].header);
         let last = scan.last(base);
         let complete = match trailer {
