@@ -238,7 +238,8 @@ impl<N: Net, D: Disk> Core<N, D> {
             }
             Attempt::Wait(_) => {
                 self.finish(socket, out, start, None);
-                let expected = values.iter().filter_map(|value| value.meta?.value_len).sum();
+                let lens = values.iter().filter_map(|value| value.meta?.value_len);
+                let expected = lens.fold(0, u32::saturating_add);
                 let origin = self.reserve_expecting(socket, expected);
                 self.task_start(origin, run, values);
                 Flow::Continue

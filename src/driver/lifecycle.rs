@@ -84,8 +84,8 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// The longest time that the core may park, if something is due.
     pub fn park_limit(&self) -> Option<Duration> {
-        let waits = !self.retry.is_empty() || !self.stalled.is_empty();
-        if waits || self.stopping != Stopping::No || self.is_loading() {
+        let waits = [self.retry.is_empty(), self.asks.is_empty(), self.stalled.is_empty()];
+        if waits.contains(&false) || self.stopping != Stopping::No || self.is_loading() {
             return Some(Duration::from_millis(1));
         }
         let expiring = self.stats.expires.iter().any(|count| count.get() > 0);
