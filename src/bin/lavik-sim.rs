@@ -21,6 +21,9 @@ Runs the server in simulation and checks it.
 A fault ends the process with status 1 after all seeds.
 ";
 
+/// Without a trace the text of a fault is cut.
+const FAULT_BYTES_MAX: usize = 1500;
+
 struct Args {
     seeds: Range<u64>,
     steps: u64,
@@ -96,7 +99,10 @@ fn seed(args: &Args, seed: u64, totals: &Mutex<Report>) -> bool {
     if let Ok(mut totals) = totals.lock() {
         add(&mut totals, &report);
     }
-    let Some(fault) = fault else { return true };
+    let Some(mut fault) = fault else { return true };
+    if !args.trace && fault.len() > FAULT_BYTES_MAX {
+        fault = fault.chars().take(FAULT_BYTES_MAX).collect::<String>() + "...";
+    }
     say(&format!(
         "seed {seed}: {fault}\n  at step {}: {}\n  replay: lavik-sim --seed {seed} --steps {} --trace\n",
         report.steps,

@@ -82,6 +82,46 @@ struct Config {
     done: Vec<(OpId, Want)>,
 }
 
+impl Config {
+    /// Tells orders apart: the state follows from the steps, and values differ in their first bytes
+    /// or in length.
+    fn print(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for slot in &self.state {
+            slot.as_ref().map(print_of).hash(&mut hasher);
+        }
+        for step in &self.tail {
+            step.op.hash(&mut hasher);
+            let What::Write(effects) = &step.what else { continue };
+            for (slot, entry) in effects {
+                (slot, entry.as_ref().map(print_of)).hash(&mut hasher);
+            }
+        }
+        for (id, want) in &self.done {
+            id.hash(&mut hasher);
+            match want {
+                Want::Is(Reply::Bulk(bytes)) => (bytes.len(), head(bytes)).hash(&mut hasher),
+                Want::Pairs(map) => map.hash(&mut hasher),
+                other => other.show().hash(&mut hasher),
+            }
+        }
+        hasher.finish()
+    }
+}
+
+fn head(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.len().min(32)]
+}
+
+fn print_of(entry: &Entry) -> (u64, Option<(u64, u64)>) {
+    let mut hasher = DefaultHasher::new();
+    match &entry.value {
+        Value::Text(text) => (text.len(), head(text)).hash(&mut hasher),
+        Value::Hash(map) => map.hash(&mut hasher),
+    }
+    (hasher.finish(), entry.expire)
+}
+
 #[derive(Clone, Debug)]
 struct Pending {
     id: OpId,
@@ -107,6 +147,8 @@ pub struct Group {
     pub partial: bool,
     /// Hashes of all values that were ever written.
     ever: BTreeSet<u64>,
+    /// There were too many orders: what follows is not checked until everything is read.
+    lost: bool,
     pub overflows: u32,
 }
 
@@ -151,6 +193,7 @@ impl Group {
             pending: Vec::new(),
             partial: false,
             ever: BTreeSet::new(),
+            lost: false,
             overflows: 0,
         }
     }
@@ -179,15 +222,23 @@ impl Group {
 
     /// A client has been answered.
     pub fn answered(&mut self, id: OpId, reply: &Reply, clock: &SimClock) -> Result<(), String> {
+        if self.lost {
+            self.pending.retain(|pending| pending.id != id);
+            return Ok(());
+        }
         let mut next = Vec::new();
         let related = self.related(id);
         for config in std::mem::take(&mut self.configs) {
             self.follow(config.clone(), (id, &related), reply, clock, &mut next);
-            if next.len() > CONFIGS_MAX {
-                self.overflows += 1;
-                next.truncate(CONFIGS_MAX);
-            }
             self.configs.push(config);
+            if next.len() > CONFIGS_MAX {
+                dedup(&mut next);
+            }
+            if next.len() > CONFIGS_MAX {
+                self.give_up();
+                self.pending.retain(|pending| pending.id != id);
+                return Ok(());
+            }
         }
         dedup(&mut next);
         if next.is_empty() {
@@ -199,6 +250,11 @@ impl Group {
             self.trunk.append(&mut only.tail);
         }
         Ok(())
+    }
+
+    fn give_up(&mut self) {
+        self.lost = true;
+        self.overflows += 1;
     }
 
     fn explain(&self, id: OpId, reply: &Reply) -> String {
@@ -238,7 +294,7 @@ impl Group {
             return;
         }
         for place in self.startable(&config) {
-            if found.len() > CONFIGS_MAX {
+            if found.len() > 4 * CONFIGS_MAX {
                 return;
             }
             if !related.contains(&self.pending[place].id) {
@@ -385,6 +441,10 @@ impl Group {
 
     /// Everything was read while nothing was under way.
     pub fn check(&mut self, seen: &Seen, from_ns: u64, clock: &SimClock) -> Result<(), String> {
+        if self.lost {
+            self.restart_from(vec![taken(seen, from_ns)]);
+            return Ok(());
+        }
         let mut kept = Vec::new();
         for config in &self.configs {
             let mut config = config.clone();
@@ -431,7 +491,8 @@ impl Group {
         clock: &SimClock,
     ) -> Image {
         let mut histories: Vec<Vec<Step>> = Vec::new();
-        for config in self.configs.clone() {
+        let configs = if self.lost { Vec::new() } else { self.configs.clone() };
+        for config in configs {
             self.extend(config, clock, &mut histories);
         }
         for history in &mut histories {
@@ -452,8 +513,7 @@ impl Group {
             found.push(config.tail.clone());
         }
         if found.len() > CONFIGS_MAX {
-            self.overflows += 1;
-            return;
+            return self.give_up();
         }
         for place in self.startable(&config) {
             let pending = self.pending[place].clone();
@@ -474,10 +534,13 @@ impl Group {
         from_ns: u64,
         clock: &SimClock,
     ) -> Result<(), String> {
+        if self.lost {
+            self.restart_from(vec![taken(seen, from_ns)]);
+            return Ok(());
+        }
         let mut states: Vec<State> = Vec::new();
         for (steps, durable) in &image.histories {
-            let crash = Crash { group: self, steps, durable, seen, from_ns, clock };
-            crash.states(&mut states);
+            Crash::new(self, (steps, durable), seen, from_ns, clock).states(&mut states);
         }
         if states.is_empty() {
             return Err(self.explain_image(image, seen));
@@ -492,16 +555,12 @@ impl Group {
         if !seen.iter().flatten().all(known) {
             return Err(format!("a value that was never written: {}", show_seen(seen)));
         }
-        let entry = |(value, expire): &(Value, Option<u64>)| Entry {
-            value: value.clone(),
-            expire: expire.map(|at| (at, at)),
-            since_ns: now_ns,
-        };
-        self.restart_from(vec![seen.iter().map(|seen| seen.as_ref().map(entry)).collect()]);
+        self.restart_from(vec![taken(seen, now_ns)]);
         Ok(())
     }
 
     fn restart_from(&mut self, states: Vec<State>) {
+        self.lost = false;
         self.base = states[0].clone();
         self.trunk.clear();
         let config = |state| Config { state, tail: Vec::new(), done: Vec::new() };
@@ -551,6 +610,10 @@ struct Crash<'a> {
     seen: &'a Seen,
     from_ns: u64,
     clock: &'a SimClock,
+    /// The steps on each name, by place.
+    places: Vec<Vec<usize>>,
+    /// Names that one step wrote on one core, with its number among the steps of each.
+    units: Vec<Vec<(usize, usize)>>,
 }
 
 /// So many steps of a name survived, and the name's slots are what that makes of them.
@@ -559,7 +622,28 @@ struct Cut {
     state: State,
 }
 
-impl Crash<'_> {
+impl<'a> Crash<'a> {
+    fn new(
+        group: &'a Group,
+        (steps, durable): (&'a [Step], &'a [bool]),
+        seen: &'a Seen,
+        from_ns: u64,
+        clock: &'a SimClock,
+    ) -> Crash<'a> {
+        let mut places: Vec<Vec<usize>> = vec![Vec::new(); NAMES];
+        let mut units = Vec::new();
+        for (place, step) in steps.iter().enumerate().filter(|(_, step)| !step.is_global()) {
+            let names: Vec<usize> = step.names().into_iter().collect();
+            for core in names.iter().map(|&name| group.homes[name]).collect::<BTreeSet<_>>() {
+                let mine = names.iter().filter(|&&name| group.homes[name] == core);
+                let unit: Vec<_> = mine.map(|&name| (name, places[name].len())).collect();
+                units.extend((unit.len() > 1).then_some(unit));
+            }
+            names.iter().for_each(|&name| places[name].push(place));
+        }
+        Crash { group, steps, durable, seen, from_ns, clock, places, units }
+    }
+
     /// States that explain what was found. A change of the whole keyspace is in the superblocks,
     /// apart from the logs: either all names have it or none.
     fn states(&self, found: &mut Vec<State>) {
@@ -605,39 +689,20 @@ impl Crash<'_> {
         }
     }
 
-    /// The steps on a name, by place.
-    fn places(&self, name: usize) -> Vec<usize> {
-        let on_name = |step: &Step| !step.is_global() && step.names().contains(&name);
-        (0..self.steps.len()).filter(|&place| on_name(&self.steps[place])).collect()
-    }
-
     /// What one core wrote in one command is there for all its names or for none.
     fn units_are_whole(&self, cut: impl Fn(usize) -> usize) -> bool {
-        let kept: Vec<Vec<usize>> =
-            (0..NAMES).map(|name| self.places(name)[..cut(name)].to_vec()).collect();
-        let core = |name: usize| self.group.homes[name];
-        self.steps.iter().enumerate().filter(|(_, step)| !step.is_global()).all(|(place, step)| {
-            let names: Vec<usize> = step.names().into_iter().collect();
-            let is_kept = |name: &usize| kept[*name].binary_search(&place).is_ok();
-            names
-                .iter()
-                .all(|a| names.iter().all(|b| core(*a) != core(*b) || is_kept(a) == is_kept(b)))
-        })
+        let is_kept = |(name, number): &(usize, usize)| cut(*name) > *number;
+        self.units.iter().all(|unit| unit.iter().all(|part| is_kept(part) == is_kept(&unit[0])))
     }
 
-    /// Whether a step writes this name and another one of the same core.
     fn is_linked(&self, name: usize) -> bool {
-        let home = self.group.homes[name];
-        self.places(name).into_iter().any(|place| {
-            let names = self.steps[place].names();
-            names.into_iter().any(|other| other != name && self.group.homes[other] == home)
-        })
+        self.units.iter().flatten().any(|(other, _)| *other == name)
     }
 
     /// The numbers of steps of a name that may have survived, with the first `globals` changes of
     /// the whole keyspace.
     fn cuts(&self, name: usize, globals: usize) -> Vec<Cut> {
-        let places = self.places(name);
+        let places = &self.places[name];
         let floor = places.iter().rposition(|&place| self.durable[place]).map_or(0, |at| at + 1);
         // A log goes on behind a change only when that is durable.
         let all = self.steps.iter().enumerate().filter(|(_, step)| step.is_global());
@@ -645,8 +710,15 @@ impl Crash<'_> {
         let most = places.iter().filter(|&&place| place < next).count();
         let linked = self.is_linked(name);
         let mut found: Vec<Cut> = Vec::new();
+        let mut kept = self.replay(name, &places[..floor.min(most)], globals);
         for steps in floor..=most {
-            let mut state = self.replay(name, &places[..steps], globals);
+            if globals > 0 {
+                kept = self.replay(name, &places[..steps], globals);
+            } else if steps > floor {
+                let step = &self.steps[places[steps - 1]];
+                step.apply(&mut kept, |slot| slot_name(slot) == name);
+            }
+            let mut state = kept.clone();
             let mut slots = (0..SLOTS).filter(|slot| slot_name(*slot) == name);
             let fits = slots
                 .all(|slot| fits(&mut state[slot], &self.seen[slot], self.from_ns, self.clock));
@@ -700,20 +772,19 @@ fn fits(
 }
 
 fn dedup(configs: &mut Vec<Config>) {
-    let mut distinct: Vec<Config> = Vec::new();
-    for config in configs.drain(..) {
-        if !distinct.contains(&config) {
-            distinct.push(config);
-        }
-    }
-    *configs = distinct;
+    let mut known = BTreeSet::new();
+    configs.retain(|config| known.insert(config.print()));
+}
+
+/// What was found as the state to go on from.
+fn taken(seen: &Seen, since_ns: u64) -> State {
+    let entry = |(value, expire): &(Value, Option<u64>)| {
+        let expire = expire.map(|at| (at, at));
+        Entry { value: value.clone(), expire, since_ns }
+    };
+    seen.iter().map(|seen| seen.as_ref().map(entry)).collect()
 }
 
 fn show_seen(seen: &Seen) -> String {
-    let entry = |(value, expire): &(Value, Option<u64>)| Entry {
-        value: value.clone(),
-        expire: expire.map(|at| (at, at)),
-        since_ns: 0,
-    };
-    show_state(&seen.iter().map(|seen| seen.as_ref().map(entry)).collect())
+    show_state(&taken(seen, 0))
 }

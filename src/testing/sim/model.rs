@@ -381,6 +381,9 @@ fn run_move(op: &Op, view: &State, window: &Window) -> Outcome {
             if *if_absent && there(*to) {
                 return reply(vec![], Reply::Int(0));
             }
+            if from == to {
+                return reply(vec![], Reply::ok());
+            }
             let effects = vec![(*to, copied(*from)), (*from, None)];
             reply(effects, if *if_absent { Reply::Int(1) } else { Reply::ok() })
         }

@@ -20,7 +20,7 @@ use super::trace::{Sink, Trace};
 use super::workload;
 
 /// Commands under way in one group, at most: the orders they allow multiply.
-const PENDING_MAX: usize = 4;
+const PENDING_MAX: usize = 3;
 /// Simulated time in which everything has to come to rest.
 const REST_NS: u64 = 60_000_000_000;
 /// A command in so many turns is not answered: something is stuck.
