@@ -17,7 +17,7 @@ use crate::shard::log_clock::{Ages, Flusher};
 use crate::shard::record::{self, Lsn, PlaceSeed, Put, TOMBSTONE_UNITS, UNIT};
 use crate::shard::segment::{Header, SEGMENT_SIZE, Sector, State};
 use crate::shard::segment_buf::{NO_SEGMENT, Need, Phase, SegmentBuf};
-use crate::shard::table::Segments;
+use crate::shard::table::{Segments, Tier};
 use crate::shard::tags::{TagKind, tag};
 
 /// Largest single device write of records, in bytes.
@@ -34,9 +34,9 @@ pub const RECORD_SIZE_MAX: usize = SEGMENT_SIZE - 4 * SECTOR_SIZE_MAX;
 /// Why nothing was appended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AppendError {
-    /// No space on the devices.
+    /// No space on the devices, and defrag cannot make any.
     Full,
-    /// No write buffer is free now; try again after completions.
+    /// No write buffer is free now, or defrag has to make room first; try again later.
     Busy,
     /// A write or flush has failed; [`super::Shard::poison`] tells which.
     Poisoned,
@@ -119,6 +119,11 @@ pub struct Log {
     backlog: VecDeque<Io>,
     in_flight: u32,
     poison: Option<String>,
+    /// Units of all values appended, of them those that were moved, and how far the sum of the
+    /// others may go before writers have to wait for defrag.
+    value_units: u64,
+    moved_units: u64,
+    put_limit: u64,
 }
 
 impl Log {
@@ -151,6 +156,9 @@ impl Log {
             backlog: VecDeque::new(),
             in_flight: 0,
             poison: None,
+            value_units: 0,
+            moved_units: 0,
+            put_limit: u64::MAX,
         }
     }
 
@@ -184,14 +192,41 @@ impl Log {
         if self.poison.is_some() {
             return Err(AppendError::Poisoned);
         }
+        if need.tier == Tier::Put && self.put_units() >= self.put_limit {
+            return Err(AppendError::Busy);
+        }
         if let Some(slot) = self.open {
             let open = &self.bufs[slot];
             if open.has_room(need, self.sector) {
-                let allowed = need.privileged || !open.reserved || !segments.is_full();
-                return if allowed { Ok(()) } else { Err(AppendError::Full) };
+                let allowed = need.tier >= open.tier || segments.can_allocate(need.tier);
+                return if allowed { Ok(()) } else { Err(no_segment(segments, need.tier)) };
             }
         }
         self.roll(segments, need)
+    }
+
+    /// Counts a value that has been appended.
+    pub fn count_value(&mut self, units: u32, moved: bool) {
+        if let Some(slot) = self.open {
+            self.bufs[slot].units += units;
+        }
+        self.value_units += u64::from(units);
+        self.moved_units += if moved { u64::from(units) } else { 0 };
+    }
+
+    /// Units of the values that clients have written.
+    pub fn put_units(&self) -> u64 {
+        self.value_units - self.moved_units
+    }
+
+    /// Units of the values that have been moved.
+    pub fn moved_units(&self) -> u64 {
+        self.moved_units
+    }
+
+    /// How many more units clients may write before they have to wait; None: as many as they like.
+    pub fn limit_puts(&mut self, units: Option<u64>) {
+        self.put_limit = units.map_or(u64::MAX, |units| self.put_units().saturating_add(units));
     }
 
     /// Seals the open segment and opens another.
@@ -202,14 +237,15 @@ impl Log {
         if fresh.next_multiple_of(SECTOR_SIZE_MAX) + spare > SEGMENT_SIZE - 2 * SECTOR_SIZE_MAX {
             return Err(AppendError::TooLarge);
         }
-        if !segments.can_allocate(need.privileged) {
-            return Err(AppendError::Full);
+        if !segments.can_allocate(need.tier) {
+            return Err(no_segment(segments, need.tier));
         }
         let slot = self.idle_buffer().ok_or(AppendError::Busy)?;
         self.seal();
-        let reserved = segments.is_full();
-        let allocated = segments.allocate(self.core, self.next, need.privileged);
-        let allocated = allocated.ok_or(AppendError::Full)?;
+        let tiers = [Tier::Put, Tier::Delete, Tier::Move];
+        let tier = tiers.into_iter().find(|&tier| segments.can_allocate(tier));
+        let allocated = segments.allocate(self.core, self.next, need.tier);
+        let allocated = allocated.ok_or_else(|| no_segment(segments, need.tier))?;
         for buf in &mut self.bufs {
             if buf.segment == allocated.segment {
                 buf.segment = NO_SEGMENT;
@@ -222,11 +258,12 @@ impl Log {
         open.seed = segments.seed(allocated.epoch);
         open.base = self.next;
         open.previous = self.previous;
-        open.reserved = reserved;
+        open.tier = tier.unwrap_or(need.tier);
         open.end = self.sector.size();
         open.footer_at = footer::TRAILER_AT;
         open.submitted = 0;
         open.values = 0;
+        open.units = 0;
         open.tombstones = 0;
         open.entries = 0;
         open.whole = self.appended;
@@ -560,7 +597,7 @@ impl Log {
             Phase::Settling(round) if self.flusher.is_durable(round) => {
                 let closed = &mut self.bufs[slot];
                 closed.phase = Phase::Idle;
-                segments.seal(closed.segment, closed.values, closed.tombstones);
+                segments.seal(closed.segment, closed.counts());
                 self.order.pop_front();
             }
             _ => {}
@@ -656,7 +693,7 @@ impl Log {
                     self.end_flush_round();
                 }
             }
-            TagKind::Free | TagKind::Superblock | TagKind::Recovery => {}
+            TagKind::Free | TagKind::Superblock | TagKind::Recovery | TagKind::Defrag => {}
         }
         segments.set_durable(self.core, self.synced());
     }
@@ -685,8 +722,18 @@ impl Log {
             TagKind::Free => "a write of a free segment's header",
             TagKind::Superblock => "a write of a superblock",
             TagKind::Recovery => "a write of recovery",
+            TagKind::Defrag => "a read of defrag",
         };
         let name = segments.disk_name(device);
         self.poison = Some(format!("{what} on {name} failed: {errno}"));
+    }
+}
+
+/// Why there is no segment for a write.
+fn no_segment(segments: &Segments, tier: Tier) -> AppendError {
+    if tier < Tier::Move && segments.pace.is_hopeful() {
+        AppendError::Busy
+    } else {
+        AppendError::Full
     }
 }

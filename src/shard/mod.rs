@@ -1,5 +1,6 @@
 //! The keys of one core: index in DRAM, records in the log. [`Shard`] is the only door to both.
 
+pub mod defrag;
 pub mod footer;
 pub mod index;
 mod index_arena;
@@ -9,12 +10,14 @@ mod index_partitions;
 mod index_slot;
 #[cfg(test)]
 mod index_tests;
+mod jobs;
 mod le;
 pub mod log;
 
 mod log_clock;
 pub mod open;
 mod open_error;
+mod pace;
 pub mod plan;
 pub mod reclaim;
 pub mod record;
@@ -28,6 +31,7 @@ pub mod table;
 pub mod tags;
 #[cfg(test)]
 mod tests;
+pub mod victims;
 pub mod view;
 mod visit;
 
@@ -38,6 +42,7 @@ use crate::clock::Now;
 use crate::disk::{Disk, Done};
 use crate::limits::DATABASES;
 use crate::mem::LogBuf;
+use crate::shard::defrag::Defrag;
 use crate::shard::footer::{ENTRY_BYTES, EXPIRY_BYTES, What};
 use crate::shard::index::{
     Entry, EntryLen, Found, HashSeed, Index, KEY_LEN_SLACK_BYTES, KeyHash, Location, SlotId,
@@ -52,6 +57,7 @@ use crate::shard::segment::{Epoch, SEGMENT_SIZE};
 use crate::shard::segment_buf::Need;
 use crate::shard::set::{SetChange, SetWriter};
 use crate::shard::superblock::Superblocks;
+use crate::shard::table::Tier;
 use crate::shard::tags::{TagKind, untag};
 use crate::shard::view::{Kind, Meta};
 
@@ -156,6 +162,8 @@ pub struct Shard {
     dropped: Vec<Dropped>,
     /// Where expiry goes on: physical database and cursor.
     expiry: (u8, u64),
+    /// None until it may work, and while it does.
+    defrag: Option<Box<Defrag>>,
 }
 
 impl Shard {
@@ -176,6 +184,7 @@ impl Shard {
             indexes: std::array::from_fn(|_| Index::new()),
             dropped: Vec::new(),
             expiry: (0, 0),
+            defrag: None,
             options,
             segments,
         })
@@ -294,7 +303,7 @@ impl Shard {
         let index = &mut self.indexes[usize::from(entry.db)];
         let replaced = match entry.what {
             What::Value(_) if dead => {
-                self.segments.release(segment, entry.units);
+                self.segments.release(segment, footer_units(entry));
                 None
             }
             What::Value(kind) => {
@@ -330,9 +339,19 @@ impl Shard {
     }
 
     fn write_put(&mut self, hash: &KeyHash, put: &Put<'_>, continues: bool) -> Lsn {
+        self.write(hash, put, continues, false)
+    }
+
+    /// Appends a record again whose place is given up; the index points at it.
+    fn write_moved(&mut self, hash: &KeyHash, put: &Put<'_>) -> Lsn {
+        self.write(hash, put, false, true)
+    }
+
+    fn write(&mut self, hash: &KeyHash, put: &Put<'_>, continues: bool, moved: bool) -> Lsn {
         let appended = self.log.append_put(&self.segments, hash, put, continues);
         let location = location(&appended);
         let entry = Entry::new(location, put.kind, put.key.len(), put.value.len(), put.units());
+        self.log.count_value(record_units_estimate(&entry), moved);
         let index = &mut self.indexes[usize::from(put.db)];
         if let Some(old) = index.put(hash, entry, put.expire_at_ms) {
             release(&self.segments, &old.entry);
@@ -361,7 +380,7 @@ impl Shard {
     /// Appends the writes of one command: after a crash all of them are there or none is.
     /// Deletes of absent keys are left out. Returns the LSN of the last one.
     pub fn append_unit(&mut self, writes: &[UnitWrite<'_>]) -> Result<Lsn, AppendError> {
-        let mut need = Need { privileged: true, ..Need::default() };
+        let mut need = Need { tier: Tier::Delete, ..Need::default() };
         let mut last = None;
         for (at, write) in writes.iter().enumerate() {
             if let Some(one) = self.need_of(write) {
@@ -445,12 +464,22 @@ impl Shard {
     /// When [`Shard::maintain`] has to be called again at the latest, on the monotonic clock.
     pub fn deadline_ns(&self) -> Option<u64> {
         let droppable = |dropped: &Dropped| self.segments.horizon(dropped.db) >= dropped.horizon;
-        if self.dropped.iter().any(droppable) { Some(0) } else { self.log.deadline_ns() }
+        if self.dropped.iter().any(droppable) {
+            return Some(0);
+        }
+        let defrag = self.defrag.as_ref().and_then(|defrag| defrag.deadline_ns());
+        [self.log.deadline_ns(), defrag].into_iter().flatten().min()
     }
 
     /// Takes the end of a request whose tag has [`OWN_TAG`].
     pub fn complete(&mut self, done: Done) {
         let Some((kind, number)) = untag(done.tag) else { return };
+        if kind == TagKind::Defrag {
+            if let Some(defrag) = &mut self.defrag {
+                defrag.complete(number, done);
+            }
+            return;
+        }
         self.log.complete(&self.segments, kind, number, &done);
         if done.result.is_err() {
             return;
@@ -483,12 +512,16 @@ impl Shard {
     /// Nothing is appended that is not durable, and nothing is under way.
     pub fn is_idle(&self) -> bool {
         let set_idle = self.set_writer.as_ref().is_none_or(SetWriter::is_idle);
-        self.log.is_idle() && self.reclaim.in_flight() == 0 && set_idle
+        let defrag_idle = self.defrag.as_ref().is_none_or(|defrag| defrag.is_idle());
+        self.log.is_idle() && self.reclaim.in_flight() == 0 && set_idle && defrag_idle
     }
 
     /// Ends the open segment, so that the next start reads footers only. The shard is idle when
     /// [`Shard::maintain`] and completions have taken it there.
     pub fn seal_for_shutdown(&mut self) {
+        if let Some(defrag) = &mut self.defrag {
+            defrag.stop();
+        }
         self.log.seal();
         self.log.request_sync();
     }
@@ -623,6 +656,14 @@ fn record_units_estimate(entry: &Entry) -> u32 {
     }
 }
 
+/// [`record_units_estimate`] of the record of a footer's entry; 0 for what is no value.
+fn footer_units(entry: &footer::Entry) -> u32 {
+    let What::Value(kind) = entry.what else { return 0 };
+    let Some(value_len) = entry.value_len() else { return 0 };
+    let (location, key_len) = (Location::new(1), usize::from(entry.key_len));
+    record_units_estimate(&Entry::new(location, kind, key_len, value_len, entry.units))
+}
+
 fn release(segments: &Segments, entry: &Entry) {
     let (segment, _) = Segments::split(entry.location.units());
     segments.release(segment, record_units_estimate(entry));
@@ -633,9 +674,9 @@ fn location(appended: &Appended) -> Location {
 }
 
 const NEED_OF_DELETE: Need =
-    Need { units: TOMBSTONE_UNITS, footer_bytes: ENTRY_BYTES as u32, privileged: true };
+    Need { units: TOMBSTONE_UNITS, footer_bytes: ENTRY_BYTES as u32, tier: Tier::Delete };
 
 fn need_of_put(put: &Put<'_>) -> Need {
     let expiry = EXPIRY_BYTES * usize::from(put.expire_at_ms.is_some());
-    Need { units: put.units(), footer_bytes: (ENTRY_BYTES + expiry) as u32, privileged: false }
+    Need { units: put.units(), footer_bytes: (ENTRY_BYTES + expiry) as u32, tier: Tier::Put }
 }

@@ -28,13 +28,17 @@ const HEADERS_MAX: usize = 16;
 /// Run, first LSN and number of a segment: the oldest first.
 type Age = (u32, Lsn, u32);
 
+/// A segment and the time that it was found empty.
+type Find = (u32, u32);
+
 /// The segments that one core is giving back.
 #[derive(Debug)]
 pub struct Reclaim {
     /// Waiting until all cores' logs are durable up to the fence.
-    fenced: VecDeque<(u32, Fence)>,
-    /// Waiting for older segments to go, or for the next one of their core to be sealed.
-    held: BTreeMap<Age, u32>,
+    fenced: VecDeque<(Find, Fence)>,
+    /// Waiting for older segments to go, for defrag to carry their tombstones on, or for the
+    /// next one of their core to be sealed.
+    held: BTreeMap<Age, Find>,
     /// The one that was looked at last.
     looked_at: Age,
     look_ns: u64,
@@ -73,17 +77,17 @@ impl Reclaim {
             !settled
         });
         for _ in 0..STEPS_PER_CALL {
-            let Some(segment) = segments.take_empty() else { break };
-            self.fenced.push_back((segment, segments.fence()));
+            let Some(find) = segments.take_empty() else { break };
+            self.fenced.push_back((find, segments.fence()));
         }
         for _ in 0..STEPS_PER_CALL {
             let Some((_, fence)) = self.fenced.front() else { break };
             if !segments.passed(fence) {
                 break;
             }
-            let Some((segment, _)) = self.fenced.pop_front() else { break };
-            let (epoch, base) = segments.life_start(segment);
-            self.held.insert((epoch.run(), base, segment), segment);
+            let Some((find, _)) = self.fenced.pop_front() else { break };
+            let (epoch, base) = segments.life_start(find.0);
+            self.held.insert((epoch.run(), base, find.0), find);
         }
         self.look(log, disk, segments, now);
     }
@@ -94,11 +98,12 @@ impl Reclaim {
         if self.held.is_empty() || now.mono_ns < self.look_ns {
             return;
         }
+        self.held.retain(|_, &mut (segment, find)| segments.is_empty_find(segment, find));
         let plain = |segment: &u32| {
             !segments.has_tombstones(*segment) && !segments.is_last_sealed(*segment)
         };
-        let going: Vec<u32> =
-            self.held.values().copied().filter(plain).take(STEPS_PER_CALL).collect();
+        let held = self.held.values().map(|&(segment, _)| segment);
+        let going: Vec<u32> = held.filter(plain).take(STEPS_PER_CALL).collect();
         for segment in &going {
             if !self.free(*segment, log, disk, segments) {
                 return;
@@ -113,7 +118,7 @@ impl Reclaim {
     fn look_at_next(&mut self, log: &mut Log, disk: &mut impl Disk, segments: &Segments) -> bool {
         let after = (Bound::Excluded(self.looked_at), Bound::Unbounded);
         let next = self.held.range(after).next().or_else(|| self.held.iter().next());
-        let Some((&age, &segment)) = next else { return false };
+        let Some((&age, &(segment, _))) = next else { return false };
         self.looked_at = age;
         let goes = !segments.is_last_sealed(segment)
             && segments.tombstones_are_idle(segment)
@@ -139,6 +144,10 @@ impl Reclaim {
             }
             self.headers_used = 0;
         }
+        self.held.retain(|_, held| held.0 != segment);
+        if !segments.begin_free(segment) {
+            return true;
+        }
         let range = self.headers_used..self.headers_used + size;
         self.headers_used = range.end;
         segments.free_header(segment).encode(self.headers.get_mut(range.clone()));
@@ -146,7 +155,6 @@ impl Reclaim {
         let (device, offset) = segments.place(segment);
         let tag = tag(TagKind::Free, u64::from(segment));
         log.submit(disk, Io { device: device.disk, tag, op: Op::Write { offset, data } });
-        self.held.retain(|_, held| *held != segment);
         self.writing.push(segment);
         true
     }

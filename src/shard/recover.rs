@@ -12,13 +12,13 @@ use std::sync::Arc;
 use crate::disk::{Disk, Done, Errno, Io, Op};
 use crate::limits::SEGMENT_SIZE_BYTES;
 use crate::mem::{BufPool, DmaBuf, LogBuf};
-use crate::shard::Shard;
 use crate::shard::footer::{ENTRY_BYTES, Entries, TRAILER_AT, TRAILER_BYTES, Trailer};
 use crate::shard::plan::{Plan, Planned};
 use crate::shard::record::{Lsn, UNIT};
 use crate::shard::scan::{Scan, counts};
 use crate::shard::segment::{SEGMENT_SIZE, SEGMENT_UNITS};
 use crate::shard::tags::{TagKind, tag};
+use crate::shard::{Shard, footer_units};
 
 /// Segments whose ends are read ahead.
 const READ_AHEAD: usize = 8;
@@ -342,7 +342,7 @@ impl Recovery {
         }
         let first = shard.is_first(planned.segment);
         shard.segments.recount(planned.segment, trailer.values, trailer.tombstones, first);
-        let mut lsn = planned.header.base;
+        let (mut lsn, mut units) = (planned.header.base, 0);
         for (unit, entry) in Entries::new(entries, (sector_size / UNIT) as u32) {
             if u64::from(unit) + u64::from(entry.units) > u64::from(trailer.end)
                 || !shard.replay(planned.segment, unit, lsn, &entry)
@@ -350,6 +350,10 @@ impl Recovery {
                 return Err(self.damage(shard, at, "its footer contradicts itself"));
             }
             lsn.0 += 1;
+            units += footer_units(&entry);
+        }
+        if first {
+            shard.segments.measure(planned.segment, units, trailer.end);
         }
         self.records += u64::from(trailer.entries);
         self.chains[planned.chain].end = Some(trailer.last());
@@ -424,6 +428,8 @@ impl Recovery {
         }
         self.records += scan.records.len() as u64;
         if first {
+            let units = scan.records.iter().map(|record| footer_units(&record.entry)).sum();
+            shard.segments.measure(planned.segment, units, scan.end);
             let seed = shard.segments.seed(planned.header.epoch);
             let footer = build_footer(planned, scan, (values, tombstones), seed);
             let start = (SEGMENT_SIZE - footer.len()) / shard.segments.sector_size();

@@ -4,6 +4,7 @@ use crate::mem::LogBuf;
 use crate::shard::footer;
 use crate::shard::record::{Lsn, UNIT};
 use crate::shard::segment::{Epoch, SEGMENT_SIZE, Sector};
+use crate::shard::table::{Counts, Tier};
 
 /// What to append, for the decision whether there is room.
 #[derive(Clone, Copy, Debug, Default)]
@@ -12,8 +13,7 @@ pub struct Need {
     pub units: u32,
     /// Bytes of all footer entries.
     pub footer_bytes: u32,
-    /// Only deletes: may use the reserve.
-    pub privileged: bool,
+    pub tier: Tier,
 }
 
 impl Need {
@@ -22,7 +22,7 @@ impl Need {
         Need {
             units: self.units.saturating_add(other.units),
             footer_bytes: self.footer_bytes.saturating_add(other.footer_bytes),
-            privileged: self.privileged && other.privileged,
+            tier: self.tier.min(other.tier),
         }
     }
 }
@@ -51,14 +51,16 @@ pub struct SegmentBuf {
     pub base: Lsn,
     /// Last LSN of the segment that was filled before.
     pub previous: Lsn,
-    /// The segment came from the reserve: only deletes may go on filling it.
-    pub reserved: bool,
+    /// Who took the segment: others may fill it only when they could have taken one as well.
+    pub tier: Tier,
     /// End of the records and lower end of the footer entries, in bytes.
     pub end: usize,
     pub footer_at: usize,
     /// Bytes handed to the device.
     pub submitted: usize,
     pub values: u32,
+    /// Of the values, as [`super::table::Segments::release`] counts them.
+    pub units: u32,
     pub tombstones: u32,
     pub entries: u32,
     /// Last LSN that lies wholly below the last sector boundary at or below `end`.
@@ -76,14 +78,25 @@ impl SegmentBuf {
             seed: 0,
             base: Lsn(0),
             previous: Lsn(0),
-            reserved: false,
+            tier: Tier::Put,
             end: 0,
             footer_at: 0,
             submitted: 0,
             values: 0,
+            units: 0,
             tombstones: 0,
             entries: 0,
             whole: Lsn(0),
+        }
+    }
+
+    /// For the table of segments.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            values: self.values,
+            units: self.units,
+            tombstones: self.tombstones,
+            end: (self.end / UNIT) as u32,
         }
     }
 

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::limits::{DATABASES, RECORD_UNIT_BYTES, SEGMENT_SIZE_BYTES};
-use crate::shard::record::Lsn;
+use crate::shard::jobs::{Job, Jobs};
+use crate::shard::pace::Pace;
+use crate::shard::record::{Lsn, TOMBSTONE_UNITS};
 use crate::shard::segment::{Epoch, Header, SEGMENT_UNITS, SetId, State, seed, set_seed};
 
 /// A member of the set.
@@ -63,6 +65,10 @@ pub enum Life {
     Sealed = 3,
     /// Sealed without a live record; its freeing is under way.
     Empty = 4,
+    /// Its live records are being moved. Nobody frees it meanwhile.
+    Victim = 5,
+    /// Its FREE header is on the way to the device.
+    Freeing = 6,
 }
 
 impl Life {
@@ -72,6 +78,8 @@ impl Life {
             2 => Life::Open,
             3 => Life::Sealed,
             4 => Life::Empty,
+            5 => Life::Victim,
+            6 => Life::Freeing,
             _ => Life::Reserved,
         }
     }
@@ -83,11 +91,49 @@ struct Slot {
     base: AtomicU64,
     /// Superseded values: records in the upper half, their units in the lower.
     dead: AtomicU64,
-    /// Values and tombstones; set when the segment is sealed.
+    /// Values, their units as [`Segments::release`] counts them, tombstones, and the unit behind
+    /// the last record; set when the segment is sealed.
     values: AtomicU32,
+    units: AtomicU32,
     tombstones: AtomicU32,
+    end: AtomicU32,
+    /// Tombstones that are known to hide nothing any more.
+    idle: AtomicU32,
     core: AtomicU32,
+    /// How often the segment was found empty; tells one such find from another.
+    finds: AtomicU32,
     life: AtomicU8,
+    /// Its records have been moved as far as they can be: not to be chosen again in this life.
+    skipped: AtomicBool,
+}
+
+/// Who wants a segment. The later ones may reach deeper into the free ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    #[default]
+    Put,
+    /// Only deletes: they make room.
+    Delete,
+    /// Moved records: they make room at once.
+    Move,
+}
+
+/// What a sealed segment holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub values: u32,
+    /// As [`Segments::release`] counts them.
+    pub units: u32,
+    pub tombstones: u32,
+    /// Unit behind the last record.
+    pub end: u32,
+}
+
+/// What moving the live records of a segment costs and gives, in units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Worth {
+    pub cost: u32,
+    pub gain: u32,
 }
 
 /// How far one core's log is; on cache lines of its own.
@@ -140,8 +186,17 @@ pub type Fence = Box<[Lsn]>;
 pub struct Usage {
     pub segments: u32,
     pub free: u32,
-    /// Units of superseded values in allocated segments.
+    /// Being filled, or not all on the device.
+    pub open: u32,
+    pub sealed: u32,
+    /// Without live records, on their way to be free.
+    pub empty: u32,
+    /// Being emptied by defrag.
+    pub victims: u32,
+    /// Units of values in sealed segments, and how many of them are superseded.
+    pub value_units: u64,
     pub dead_units: u64,
+    pub tombstones: u64,
 }
 
 /// The table. One per process.
@@ -154,7 +209,15 @@ pub struct Segments {
     lists: Mutex<Lists>,
     free: AtomicU32,
     empty: AtomicU32,
-    reserve: u32,
+    /// Segments without live records that are not yet free.
+    coming: AtomicU32,
+    /// Times that a segment became free.
+    freed: AtomicU64,
+    /// Free segments that puts, and deletes, leave for the others.
+    put_reserve: u32,
+    delete_reserve: u32,
+    pub jobs: Jobs,
+    pub pace: Pace,
     epoch: AtomicU64,
     /// Above every LSN that may be in use or promised to a flush.
     ceiling: AtomicU64,
@@ -202,7 +265,12 @@ impl Segments {
             lists: Mutex::new(Lists { free, turn: 0, empty: Vec::new() }),
             free: AtomicU32::new(free_count),
             empty: AtomicU32::new(0),
-            reserve: reserve(total, info.cores),
+            coming: AtomicU32::new(0),
+            freed: AtomicU64::new(0),
+            put_reserve: put_reserve(total, info.cores),
+            delete_reserve: delete_reserve(info.cores),
+            jobs: Jobs::new(),
+            pace: Pace::default(),
             epoch: AtomicU64::new(Epoch::start_of_run(info.run).0),
             ceiling: AtomicU64::new(info.start.0 + HORIZON_MARGIN),
             horizons: info.horizons.map(|lsn| AtomicU64::new(lsn.0)),
@@ -218,13 +286,46 @@ impl Segments {
         self.info.sector_size as usize
     }
 
+    /// Walks over the whole table: for INFO.
     pub fn usage(&self) -> Usage {
-        let dead = |slot: &Slot| slot.dead.load(Ordering::Relaxed) & u64::from(u32::MAX);
-        Usage {
-            segments: (self.slots.len() - self.info.devices.len()) as u32,
-            free: self.free.load(Ordering::Relaxed),
-            dead_units: self.slots.iter().map(dead).sum(),
+        let mut usage =
+            Usage { segments: self.count(), free: self.free_segments(), ..Usage::default() };
+        for slot in &self.slots {
+            match Life::from_bits(slot.life.load(Ordering::Relaxed)) {
+                Life::Reserved | Life::Free => continue,
+                Life::Open => {
+                    usage.open += 1;
+                    usage.dead_units += slot.dead_units();
+                    continue;
+                }
+                Life::Sealed => usage.sealed += 1,
+                Life::Empty | Life::Freeing => usage.empty += 1,
+                Life::Victim => usage.victims += 1,
+            }
+            usage.value_units += u64::from(slot.units.load(Ordering::Relaxed));
+            usage.dead_units += slot.dead_units();
+            usage.tombstones += u64::from(slot.tombstones.load(Ordering::Relaxed));
         }
+        usage
+    }
+
+    /// Segments for records, whatever is in them.
+    pub fn count(&self) -> u32 {
+        (self.slots.len() - self.info.devices.len()) as u32
+    }
+
+    /// All numbers of segments are below.
+    pub fn numbers(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    pub fn free_segments(&self) -> u32 {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// Times that a segment became free.
+    pub fn times_freed(&self) -> u64 {
+        self.freed.load(Ordering::Relaxed)
     }
 
     /// Which member of the set a segment belongs to, and its number there.
@@ -282,20 +383,25 @@ impl Segments {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether only the reserve is left.
-    pub fn is_full(&self) -> bool {
-        self.free.load(Ordering::Relaxed) <= self.reserve
-    }
-
     /// Whether [`Segments::allocate`] would succeed now.
-    pub fn can_allocate(&self, privileged: bool) -> bool {
-        self.free.load(Ordering::Relaxed) > if privileged { 0 } else { self.reserve }
+    pub fn can_allocate(&self, tier: Tier) -> bool {
+        let reserve = match tier {
+            Tier::Put => self.put_reserve,
+            Tier::Delete => self.delete_reserve,
+            Tier::Move => 0,
+        };
+        self.free_segments() > reserve
     }
 
-    /// Takes a free segment for a core's log; `privileged` reaches into the reserve.
-    pub fn allocate(&self, core: u16, base: Lsn, privileged: bool) -> Option<Allocated> {
+    /// Free segments that puts may still take.
+    pub fn headroom(&self) -> u32 {
+        self.free_segments().saturating_sub(self.put_reserve)
+    }
+
+    /// Takes a free segment for a core's log.
+    pub fn allocate(&self, core: u16, base: Lsn, tier: Tier) -> Option<Allocated> {
         let mut lists = self.lists();
-        if !self.can_allocate(privileged) {
+        if !self.can_allocate(tier) {
             return None;
         }
         let devices = lists.free.len();
@@ -311,7 +417,10 @@ impl Segments {
         slot.core.store(u32::from(core), Ordering::Relaxed);
         slot.dead.store(0, Ordering::Relaxed);
         slot.values.store(UNCOUNTED, Ordering::Relaxed);
+        slot.units.store(0, Ordering::Relaxed);
         slot.tombstones.store(0, Ordering::Relaxed);
+        slot.idle.store(0, Ordering::Relaxed);
+        slot.skipped.store(false, Ordering::Relaxed);
         slot.epoch.store(epoch.0, Ordering::Release);
         slot.life.store(Life::Open as u8, Ordering::SeqCst);
         self.ceiling.fetch_max(base.0 + HORIZON_MARGIN, Ordering::Relaxed);
@@ -332,10 +441,12 @@ impl Segments {
     }
 
     /// All records are complete on the device and counted.
-    pub fn seal(&self, segment: u32, values: u32, tombstones: u32) {
+    pub fn seal(&self, segment: u32, counts: Counts) {
         let slot = &self.slots[segment as usize];
-        slot.tombstones.fetch_add(tombstones, Ordering::SeqCst);
-        slot.values.store(values, Ordering::SeqCst);
+        slot.tombstones.fetch_add(counts.tombstones, Ordering::SeqCst);
+        slot.units.store(counts.units, Ordering::SeqCst);
+        slot.end.store(counts.end, Ordering::SeqCst);
+        slot.values.store(counts.values, Ordering::SeqCst);
         slot.life.store(Life::Sealed as u8, Ordering::SeqCst);
         let core = slot.core.load(Ordering::SeqCst) as usize;
         self.marks[core].last_sealed.store(segment, Ordering::SeqCst);
@@ -353,6 +464,13 @@ impl Segments {
         }
     }
 
+    /// Completes what [`Segments::recount`] said; by one core only.
+    pub fn measure(&self, segment: u32, units: u32, end: u32) {
+        let slot = &self.slots[segment as usize];
+        slot.units.store(units, Ordering::SeqCst);
+        slot.end.store(end, Ordering::SeqCst);
+    }
+
     /// Whether it is the last sealed segment of its core in this run. It has to stay, because
     /// the next one says in its header that it follows this one, and recovery looks for that.
     pub fn is_last_sealed(&self, segment: u32) -> bool {
@@ -367,21 +485,117 @@ impl Segments {
         }
         let (from, to) = (Life::Sealed as u8, Life::Empty as u8);
         if slot.life.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
+            slot.finds.fetch_add(1, Ordering::SeqCst);
             self.lists().empty.push(segment);
             self.empty.fetch_add(1, Ordering::Relaxed);
+            self.coming.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Hands out a segment without live records that somebody should free.
-    pub fn take_empty(&self) -> Option<u32> {
+    /// Hands out a segment without live records that somebody should free, and the find.
+    pub fn take_empty(&self) -> Option<(u32, u32)> {
         if self.empty.load(Ordering::Relaxed) == 0 {
             return None;
         }
         let segment = self.lists().empty.pop()?;
         self.empty.fetch_sub(1, Ordering::Relaxed);
-        Some(segment)
+        Some((segment, self.slots[segment as usize].finds.load(Ordering::SeqCst)))
     }
 
+    /// Whether segments without live records wait to be taken up or freed.
+    pub fn has_empty(&self) -> bool {
+        self.coming.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether a find of [`Segments::take_empty`] is still to be freed: defrag may have taken the
+    /// segment, and finds it empty once more afterwards.
+    pub fn is_empty_find(&self, segment: u32, find: u32) -> bool {
+        let current = self.slots[segment as usize].finds.load(Ordering::SeqCst) == find;
+        current && self.life(segment) == Life::Empty
+    }
+
+    /// Takes an empty segment out of everybody's reach before its FREE header is written.
+    pub fn begin_free(&self, segment: u32) -> bool {
+        self.change_life(segment, Life::Empty, Life::Freeing)
+    }
+
+    fn change_life(&self, segment: u32, from: Life, to: Life) -> bool {
+        let life = &self.slots[segment as usize].life;
+        life.compare_exchange(from as u8, to as u8, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// What emptying a segment would be worth; None when that is not to be done.
+    pub fn worth(&self, segment: u32) -> Option<Worth> {
+        let slot = &self.slots[segment as usize];
+        let life = Life::from_bits(slot.life.load(Ordering::Relaxed));
+        if !matches!(life, Life::Sealed | Life::Empty) || slot.skipped.load(Ordering::Relaxed) {
+            return None;
+        }
+        let dead = slot.dead_units() as u32;
+        let live = slot.units.load(Ordering::Relaxed).saturating_sub(dead);
+        let idle = slot.idle.load(Ordering::Relaxed);
+        let hiding = slot.tombstones.load(Ordering::Relaxed).saturating_sub(idle);
+        if life == Life::Empty && hiding == 0 {
+            return None;
+        }
+        let end = slot.end.load(Ordering::Relaxed);
+        // A tail that was never filled counts only when two such segments fit into one.
+        let tail = if end < SEGMENT_UNITS / 2 { SEGMENT_UNITS - end } else { 0 };
+        let gain = dead + tail + idle * TOMBSTONE_UNITS;
+        Some(Worth { cost: live + hiding * CARRIED_UNITS, gain })
+    }
+
+    /// Makes a segment the victim of a job. False when it is not to be had any more.
+    pub fn start_job(&self, segment: u32) -> bool {
+        if self.is_last_sealed(segment) {
+            return false;
+        }
+        let empty = self.change_life(segment, Life::Empty, Life::Victim);
+        if empty {
+            self.coming.fetch_sub(1, Ordering::Relaxed);
+        }
+        let taken = empty || self.change_life(segment, Life::Sealed, Life::Victim);
+        if taken {
+            let cores = if self.is_shared(segment) { u32::from(self.info.cores) } else { 1 };
+            // In a large table the answer is not worth the walk: tombstones are few bytes.
+            let carry = self.has_tombstones(segment)
+                && (self.slots.len() > IDLE_WALK_MAX || !self.tombstones_are_idle(segment));
+            self.jobs.start(segment, cores, carry);
+        }
+        taken
+    }
+
+    /// One core has moved what it could. `complete`: nothing of its own is left behind.
+    pub fn finish_job(&self, job: &Job, complete: bool) {
+        let Some(complete) = self.jobs.finish(job, complete) else { return };
+        let slot = &self.slots[job.segment as usize];
+        slot.skipped.store(true, Ordering::SeqCst);
+        if complete {
+            slot.tombstones.store(0, Ordering::SeqCst);
+            slot.idle.store(0, Ordering::SeqCst);
+        }
+        slot.life.store(Life::Sealed as u8, Ordering::SeqCst);
+        self.note_if_empty(job.segment);
+        self.jobs.clear(job);
+    }
+
+    /// Whether a segment may hold keys of a core.
+    pub fn concerns(&self, segment: u32, core: u16) -> bool {
+        let filled_by = self.slots[segment as usize].core.load(Ordering::Relaxed);
+        self.is_shared(segment) || filled_by == u32::from(core)
+    }
+
+    /// Earlier runs may have had another number of cores.
+    fn is_shared(&self, segment: u32) -> bool {
+        self.epoch(segment).run() != self.info.run
+    }
+
+    /// Values and tombstones of a sealed segment.
+    pub fn entries(&self, segment: u32) -> u32 {
+        let slot = &self.slots[segment as usize];
+        let values = slot.values.load(Ordering::Relaxed);
+        values.saturating_add(slot.tombstones.load(Ordering::Relaxed))
+    }
     /// What every core has appended by now.
     pub fn fence(&self) -> Fence {
         self.marks.iter().map(|mark| Lsn(mark.appended.load(Ordering::SeqCst))).collect()
@@ -413,7 +627,8 @@ impl Segments {
     }
 
     pub fn has_tombstones(&self, segment: u32) -> bool {
-        self.slots[segment as usize].tombstones.load(Ordering::SeqCst) != 0
+        let slot = &self.slots[segment as usize];
+        slot.tombstones.load(Ordering::SeqCst) > slot.idle.load(Ordering::SeqCst)
     }
 
     /// Whether a segment's tombstones can be forgotten: no older segment holds a dead version
@@ -422,7 +637,7 @@ impl Segments {
         let slot = &self.slots[segment as usize];
         !self.slots.iter().any(|other| {
             let live = Life::from_bits(other.life.load(Ordering::SeqCst));
-            let allocated = matches!(live, Life::Open | Life::Sealed | Life::Empty);
+            let allocated = !matches!(live, Life::Reserved | Life::Free);
             allocated && other.dead.load(Ordering::SeqCst) != 0 && other.is_older(slot)
         })
     }
@@ -431,10 +646,13 @@ impl Segments {
     pub fn freed(&self, segment: u32) {
         let slot = &self.slots[segment as usize];
         slot.dead.store(0, Ordering::SeqCst);
-        slot.life.store(Life::Free as u8, Ordering::SeqCst);
+        if slot.life.swap(Life::Free as u8, Ordering::SeqCst) == Life::Freeing as u8 {
+            self.coming.fetch_sub(1, Ordering::Relaxed);
+        }
         let member = usize::from(self.member_place(segment).member);
         self.lists().free[member].push(segment);
         self.free.fetch_add(1, Ordering::Relaxed);
+        self.freed.fetch_add(1, Ordering::Relaxed);
     }
 
     /// The header with which a segment is given back.
@@ -481,6 +699,10 @@ impl Segments {
 }
 
 impl Slot {
+    fn dead_units(&self) -> u64 {
+        self.dead.load(Ordering::Relaxed) & u64::from(u32::MAX)
+    }
+
     fn is_older(&self, other: &Slot) -> bool {
         let run = |slot: &Slot| Epoch(slot.epoch.load(Ordering::Relaxed)).run();
         let (mine, theirs) = (run(self), run(other));
@@ -490,10 +712,20 @@ impl Slot {
     }
 }
 
-/// Segments that only deletes and the log's own upkeep may take: two per core, and room for
-/// tombstones.
-fn reserve(segments: u32, cores: u16) -> u32 {
-    2 * u32::from(cores) + segments / 32
+/// What defrag needs to finish one segment whatever happens: every core may have to open a
+/// segment for the records that it moves, and one more is under way.
+fn delete_reserve(cores: u16) -> u32 {
+    u32::from(cores) + 1
 }
+
+/// What puts leave: room for the tombstones that empty a full device.
+fn put_reserve(segments: u32, cores: u16) -> u32 {
+    delete_reserve(cores) + 1 + segments / 512
+}
+
+/// Segments up to which a job looks whether tombstones can be dropped.
+const IDLE_WALK_MAX: usize = 16_384;
+/// A tombstone that is written again: record and footer entry.
+const CARRIED_UNITS: u32 = TOMBSTONE_UNITS + 1;
 
 const _: () = assert!(SEGMENT_SIZE_BYTES == SEGMENT_UNITS as u64 * RECORD_UNIT_BYTES);

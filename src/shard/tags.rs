@@ -14,6 +14,7 @@ pub enum TagKind {
     Free = 3,
     Superblock = 4,
     Recovery = 5,
+    Defrag = 6,
 }
 
 pub fn tag(kind: TagKind, number: u64) -> u64 {
@@ -29,6 +30,7 @@ pub fn untag(tag: u64) -> Option<(TagKind, u64)> {
         11 => TagKind::Free,
         12 => TagKind::Superblock,
         13 => TagKind::Recovery,
+        14 => TagKind::Defrag,
         _ => return None,
     };
     Some((kind, tag & NUMBER_MASK))

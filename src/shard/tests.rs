@@ -1,5 +1,6 @@
 //! The engine over simulated devices.
 
+mod defrag;
 mod media;
 
 use crate::disk::Geometry;

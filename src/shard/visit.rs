@@ -4,6 +4,7 @@ use crate::shard::index::{Entry, Found, SlotId};
 use crate::shard::log::LogOptions;
 use crate::shard::record::{Body, Header, PlaceSeed};
 use crate::shard::segment::Epoch;
+use crate::shard::table::Tier;
 use crate::shard::{Lsn, Segments, Shard};
 
 impl Shard {
@@ -20,9 +21,9 @@ impl Shard {
         self.segments.epoch(Segments::split(entry.location.units()).0)
     }
 
-    /// Whether new data finds room without touching the reserve for deletes.
+    /// Whether new data finds room without touching the reserve for deletes, now or soon.
     pub fn has_room(&self) -> bool {
-        self.segments.can_allocate(false)
+        self.segments.can_allocate(Tier::Put) || self.segments.pace.is_hopeful()
     }
 
     /// An LSN above all that any core has given out; see [`Segments::new_horizon`].

@@ -7,6 +7,7 @@ use crate::clock::Now;
 use crate::disk::{Disk, Done, Geometry, Io, Op};
 use crate::limits::{DATABASES, SEGMENT_SIZE_BYTES};
 use crate::mem::{BufPool, LogBuf};
+use crate::shard::defrag::Budget;
 use crate::shard::index::{Entry, KeyHash};
 use crate::shard::open::{OpenError, OpenOptions, Opened, open};
 use crate::shard::recover::{Damage, Recovery};
@@ -20,11 +21,19 @@ pub struct RigOptions {
     pub salvage: bool,
     pub flush_size_bytes: usize,
     pub buffers: usize,
+    /// Live records are moved.
+    pub defrag: bool,
 }
 
 impl Default for RigOptions {
     fn default() -> RigOptions {
-        RigOptions { cores: 1, salvage: false, flush_size_bytes: 128 << 10, buffers: 4 }
+        RigOptions {
+            cores: 1,
+            salvage: false,
+            flush_size_bytes: 128 << 10,
+            buffers: 4,
+            defrag: false,
+        }
     }
 }
 
@@ -91,6 +100,9 @@ impl Rig {
             notes: opened.warnings.clone(),
         };
         rig.recover(&opened, options)?;
+        if options.defrag {
+            rig.shards.iter_mut().for_each(|shard| shard.enable_defrag(pool.clone()));
+        }
         rig.shards[0].adopt(opened.superblocks).expect("memory for the test");
         Ok(rig)
     }
@@ -125,6 +137,8 @@ impl Rig {
 
     pub fn maintain(&mut self, core: usize) {
         self.shards[core].maintain(&mut self.ports[core], self.now);
+        let budget = Budget { background_ns: 200_000, urgent_ns: 2_000_000 };
+        self.shards[core].defrag(&mut self.ports[core], self.now, budget);
     }
 
     pub fn complete_one(&mut self, core: usize) {
