@@ -107,7 +107,7 @@ fn seed(args: &Args, seed: u64, totals: &Mutex<Report>) -> bool {
         "seed {seed}: {fault}\n  at step {}: {}\n  replay: lavik-sim --seed {seed} --steps {} --trace\n",
         report.steps,
         describe(seed),
-        args.steps,
+        report.steps,
     ));
     false
 }

@@ -132,8 +132,8 @@ impl World {
             if !failures.is_empty() {
                 return Err(format!("a clean stop failed: {failures:?}"));
             }
-            if self.ground.disk.next_due_ns(None).is_some() {
-                return Err("a clean stop left requests under way".into());
+            if self.ground.disk.has_writes_under_way() {
+                return Err("a clean stop left writes under way".into());
             }
         }
         Ok(if poisoned && end == End::Clean { End::Kill } else { end })

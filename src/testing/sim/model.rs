@@ -169,11 +169,11 @@ impl Want {
             (Want::IntIn(low, high), Reply::Int(n)) => low <= n && n <= high,
             (Want::Error(start), Reply::Error(text)) => text.starts_with(start),
             (Want::Pairs(map), Reply::Array(parts)) => {
-                let pairs = parts.chunks_exact(2).map(|pair| match pair {
+                let mut pairs = parts.chunks_exact(2).map(|pair| match pair {
                     [Reply::Bulk(field), Reply::Bulk(value)] => map.get(field) == Some(value),
                     _ => false,
                 });
-                parts.len() == 2 * map.len() && pairs.fold(true, |all, one| all && one)
+                parts.len() == 2 * map.len() && pairs.all(|one| one)
             }
             _ => false,
         }

@@ -1,7 +1,9 @@
 //! Replies as a client reads them (RESP2).
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 /// One reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Reply {
     Simple(String),
     Error(String),
@@ -61,6 +63,13 @@ impl Reply {
             at += used;
         }
         Ok(Some((Reply::Array(parts), at)))
+    }
+
+    /// A number that differs between replies.
+    pub fn print(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.hash(&mut hasher);
+        hasher.finish()
     }
 
     /// For a trace: long values are shortened.

@@ -18,17 +18,14 @@ impl Trace {
         self.hash = (self.hash ^ number).wrapping_mul(0x0000_0100_0000_01b3).rotate_left(23);
     }
 
-    pub fn mix_bytes(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.mix(u64::from_le_bytes(word));
-        }
+    /// Whether anybody reads the text.
+    pub fn is_read(&self) -> bool {
+        self.sink.is_some()
     }
 
-    pub fn line(&mut self, now_ns: u64, text: impl FnOnce() -> String) {
+    pub fn line(&mut self, now_ns: u64, text: &str) {
         if let Some(sink) = &mut self.sink {
-            sink(&format!("{:>12.3} ms  {}", now_ns as f64 / 1e6, text()));
+            sink(&format!("{:>12.3} ms  {text}", now_ns as f64 / 1e6));
         }
     }
 

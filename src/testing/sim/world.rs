@@ -106,8 +106,10 @@ impl World {
     }
 
     pub(super) fn note(&mut self, text: impl FnOnce(&World) -> String) {
-        let line = text(self);
-        self.trace.line(self.clock.mono_ns(), || line);
+        if self.trace.is_read() {
+            let line = text(self);
+            self.trace.line(self.clock.mono_ns(), &line);
+        }
     }
 
     /// The client by which the simulator asks on its own account.
@@ -320,7 +322,7 @@ impl World {
     }
 
     fn answered(&mut self, client: usize, owed: Owed, reply: &Reply) -> Result<(), String> {
-        self.trace.mix_bytes(format!("{reply:?}").as_bytes());
+        self.trace.mix(reply.print());
         self.note(|_| format!("client {client} reads {owed:?}: {}", reply.show()));
         self.excuse(reply)?;
         match owed {
