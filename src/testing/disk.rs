@@ -255,12 +255,6 @@ impl SimDisk {
         mine.map(|pending| pending.due_ns).min()
     }
 
-    /// Whether a write or a flush has not ended.
-    pub fn has_writes_under_way(&self) -> bool {
-        let state = self.state.borrow();
-        state.pending.iter().any(|pending| !matches!(pending.io.op, Op::Read { .. }))
-    }
-
     /// The machine loses power; it goes on with what that leaves.
     pub fn lose_power(&self, cut: Cut) {
         let mut random = SimRandom::new(self.draw());

@@ -23,13 +23,15 @@ impl World {
         let clock = self.clock.clone();
         self.groups.iter_mut().for_each(|group| group.settle_pending(&clock));
         self.ground.disk.set_faults(Faults::default());
+        let vague = self.counts().overflows > 0;
+        let saved = vague && self.call(&[words("SAVE")])? == [Reply::ok()];
         let from_ns = self.clock.mono_ns();
         let seen = self.observe()?;
         let damaged = self.ground.disk.injected().lies > 0;
         for (at, group) in self.groups.iter_mut().enumerate() {
             let checked = match damaged {
                 true => group.started_damaged(&seen[at], from_ns),
-                false => group.check(&seen[at], from_ns, &clock),
+                false => group.check(&seen[at], saved, from_ns, &clock),
             };
             checked.map_err(|text| format!("at rest, group {at}: {text}"))?;
         }

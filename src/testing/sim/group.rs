@@ -445,9 +445,18 @@ impl Group {
     }
 
     /// Everything was read while nothing was under way.
-    pub fn check(&mut self, seen: &Seen, from_ns: u64, clock: &SimClock) -> Result<(), String> {
+    pub fn check(
+        &mut self,
+        seen: &Seen,
+        saved: bool,
+        from_ns: u64,
+        clock: &SimClock,
+    ) -> Result<(), String> {
         if self.lost {
-            self.restart_from(vec![taken(seen, from_ns)]);
+            // What was written meanwhile is followed again once all of it is durable.
+            if saved {
+                self.restart_from(vec![taken(seen, from_ns)]);
+            }
             return Ok(());
         }
         let mut kept = Vec::new();
