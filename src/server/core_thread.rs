@@ -58,7 +58,7 @@ fn run(setup: Setup) -> Result<(), String> {
     ring.watch(setup.mesh.bell().event());
     let core = build(setup, &ring)?;
     let busy_poll_us = config.threads.busy_poll_us;
-    Reactor::new(core, SystemClock, ring, busy_poll_us).run()
+    Reactor::new(core, SystemClock::default(), ring, busy_poll_us).run()
 }
 
 fn build(setup: Setup, ring: &Rc<Ring>) -> Result<Core<KernelNet, UringDisk>, String> {

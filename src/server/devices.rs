@@ -1,9 +1,11 @@
 //! The data devices: created if the settings say so, opened, and put together as a set.
 
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -20,18 +22,57 @@ const OPEN_BUFFER_BYTES: usize = 16 << 20;
 const BUSY_ATTEMPTS: u32 = 500;
 const BUSY_RETRY: Duration = Duration::from_millis(10);
 
-/// Opens all devices of the settings and the set that they form.
+/// Opens all devices of the settings and the set that they form. An attempt that fails leaves no
+/// file behind that was not there before.
 pub fn open(config: &Config, cores: usize) -> Result<(Arc<Vec<Device>>, Opened), String> {
-    let mut devices = Vec::new();
-    for device in config.storage.devices() {
-        let DataFile::Path(path) = device else {
-            return Err(format!("--data-file {device}: this build has no SPDK support"));
-        };
-        if !path.exists() {
-            create(&path, config.storage.create_size_bytes())?;
+    let paths: Vec<PathBuf> =
+        config.storage.devices().into_iter().map(path_of).collect::<Result<_, _>>()?;
+    refuse_repeated(&paths)?;
+    let mut created = Vec::new();
+    open_all(config, cores, &paths, &mut created).inspect_err(|_| {
+        for path in &created {
+            let _ = std::fs::remove_file(path);
         }
-        let opened = open_patiently(&path).map_err(|error| open_failed(&path, &error))?;
-        devices.push(opened);
+    })
+}
+
+fn path_of(device: DataFile) -> Result<PathBuf, String> {
+    match device {
+        DataFile::Path(path) => Ok(path),
+        other => Err(format!("--data-file {other}: this build has no SPDK support")),
+    }
+}
+
+/// One file under two names would be locked against itself.
+fn refuse_repeated(paths: &[PathBuf]) -> Result<(), String> {
+    let mut seen = HashMap::new();
+    for path in paths {
+        let Ok(metadata) = path.metadata() else { continue };
+        if let Some(other) = seen.insert((metadata.dev(), metadata.ino()), path) {
+            return Err(format!(
+                "{} and {} are the same file; give it once",
+                other.display(),
+                path.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn open_all<'a>(
+    config: &Config,
+    cores: usize,
+    paths: &'a [PathBuf],
+    created: &mut Vec<&'a Path>,
+) -> Result<(Arc<Vec<Device>>, Opened), String> {
+    let mut devices = Vec::new();
+    for path in paths {
+        if !path.exists() {
+            create(path, config.storage.create_size_bytes())?;
+            created.push(path);
+        }
+        warn_if_sparse(path);
+        devices.push(open_patiently(path).map_err(|error| open_failed(path, &error))?);
     }
     let devices = Arc::new(devices);
     let salvage = config.persistence.salvage;
@@ -64,6 +105,19 @@ fn assemble(devices: Arc<Vec<Device>>, options: SetOptions) -> Result<Opened, St
     match failed {
         Some(error) => Err(format!("no random numbers: {error}")),
         None => opened.map_err(|error| error.to_string()),
+    }
+}
+
+/// A file that has no blocks for all of its bytes relies on its file system having them later.
+fn warn_if_sparse(path: &Path) {
+    let Ok(metadata) = path.metadata() else { return };
+    let size_bytes = metadata.len();
+    if metadata.is_file() && metadata.blocks() * 512 < size_bytes {
+        let name = path.display();
+        log::warn!(
+            "{name} is sparse: when its file system is full, writes fail for good; \
+             fallocate -l {size_bytes} {name} reserves its space"
+        );
     }
 }
 

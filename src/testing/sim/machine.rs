@@ -14,7 +14,7 @@ use crate::limits::{DATABASES, SEGMENT_SIZE_BYTES};
 use crate::mem::{BufPool, LogBuf};
 use crate::mesh::{self, Mesh};
 use crate::reactor::{Gate, Reactor};
-use crate::shard::index::HashSeed;
+use crate::shard::index::{HashSeed, KeyHasher};
 use crate::shard::open::{OpenOptions, open};
 use crate::shard::plan::Plan;
 use crate::shard::recover::Recovery;
@@ -74,7 +74,7 @@ pub struct Machine {
     seats: Vec<Seat>,
     ground: Ground,
     shared: Arc<Shared>,
-    seed: HashSeed,
+    hasher: KeyHasher,
     pub wires: SimWires,
 }
 
@@ -122,7 +122,7 @@ impl Machine {
         };
         let seats = meshes.into_iter().map(|mesh| builder.seat(mesh, random.draw()));
         let seats = seats.collect::<std::io::Result<_>>().map_err(|error| error.to_string())?;
-        Ok(Machine { seats, ground: ground.clone(), shared, seed, wires })
+        Ok(Machine { seats, ground: ground.clone(), shared, hasher: KeyHasher::new(&seed), wires })
     }
 
     pub fn cores(&self) -> usize {
@@ -131,7 +131,7 @@ impl Machine {
 
     /// The core that owns a key.
     pub fn home(&self, key: &[u8]) -> usize {
-        self.seed.hash(key).core(self.seats.len() as u32) as usize
+        self.hasher.hash(key).core(self.seats.len() as u32) as usize
     }
 
     /// All cores have recovered their keys.
