@@ -104,7 +104,8 @@ fn seed(args: &Args, seed: u64, totals: &Mutex<Report>) -> bool {
         fault = fault.chars().take(FAULT_BYTES_MAX).collect::<String>() + "...";
     }
     say(&format!(
-        "seed {seed}: {fault}\n  at step {}: {}\n  replay: lavik-sim --seed {seed} --steps {} --trace\n",
+        "seed {seed}: {fault}\n  at step {}: {}\n  \
+         replay: lavik-sim --seed {seed} --steps {} --trace\n",
         report.steps,
         describe(seed),
         report.steps,

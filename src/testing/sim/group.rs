@@ -1,9 +1,9 @@
 //! The checker: what a group of keys may hold, given what clients have sent and been told.
 //!
 //! While the server runs every reply has to fit some order of the commands that respects who was
-//! answered before whom was sent (linearizability). After a crash every name has to be what a prefix
-//! of the commands on it makes of it, the prefix has to contain what was promised to be durable,
-//! and what one command wrote on one core is there as a whole or not at all.
+//! answered before whom was sent (linearizability). After a crash every name has to be what a
+//! prefix of the commands on it makes of it, the prefix has to contain what was promised to be
+//! durable, and what one command wrote on one core is there as a whole or not at all.
 
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
