@@ -84,8 +84,8 @@ pub struct Conn {
     pub sending: bool,
     /// Close when everything owed has been sent; no further command is executed.
     pub closing: bool,
-    /// The last command works on several cores: the next one starts when it is done, so that it
-    /// cannot overtake.
+    /// The last command works on several cores, or on all keys: the next one starts when it is
+    /// done, so that it cannot overtake.
     pub barrier: bool,
     /// Commands wait for room or for earlier ones.
     pub stalled: bool,

@@ -77,6 +77,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         let Some(conn) = self.conns.get(socket) else { return Flow::Close };
         let (db, proto) = (conn.session.db, conn.session.proto);
         let origin = self.reserve(socket);
+        self.hold_back_later(socket);
         let mut walk = Walk {
             db,
             cursor: 0,
