@@ -89,18 +89,22 @@ fn very_many_arguments() {
     assert_eq!(client.call(&keys), Value::Int(122_501));
 }
 
-/// A value must fit a segment of 8 MiB. A larger one is refused as a whole, and the connection
-/// goes on.
+/// Values far larger than a segment are stored whole; the largest that the protocol allows is
+/// 512 MiB.
 #[test]
 fn very_large_values() {
     let server = Launch::new("bugs-large").data_size("2gb").start();
     let mut client = server.client();
     let large: Vec<u8> = (0..250usize << 20).map(|i| (i >> 12) as u8 ^ i as u8).collect();
-    let refused = Value::Error("ERR the value is larger than one record can be".into());
-    assert_eq!(client.call(&[b"SET", b"k".as_slice(), &large]), refused);
-    assert_eq!(client.run("EXISTS k"), Value::Int(0));
-    assert_eq!(client.run("SETRANGE empty 268435456 0"), refused);
-    assert_eq!(client.run("EXISTS empty"), Value::Int(0));
+    assert_eq!(client.call(&[b"SET", b"k".as_slice(), &large]), ok());
+    assert_eq!(client.run("STRLEN k"), Value::Int(250 << 20));
+    assert!(client.run("GET k") == Value::Bulk(large.clone()));
+    assert_eq!(client.run("SETRANGE empty 268435456 0"), Value::Int((256 << 20) + 1));
+    assert_eq!(client.run("GETRANGE empty 268435455 268435456"), Value::Bulk(b"\x000".to_vec()));
+    let refused =
+        Value::Error("ERR string exceeds maximum allowed size (proto-max-bulk-len)".into());
+    assert_eq!(client.run("SETRANGE empty 536870912 0"), refused);
+    assert_eq!(client.run("STRLEN empty"), Value::Int((256 << 20) + 1));
     assert_eq!(client.call(&[b"SET", b"k".as_slice(), &large[..7 << 20]]), ok());
     assert!(client.run("GET k") == Value::Bulk(large[..7 << 20].to_vec()));
 }

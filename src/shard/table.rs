@@ -146,6 +146,8 @@ struct CoreMark {
     wanted: AtomicU64,
     /// The segment that was sealed last in this run.
     last_sealed: AtomicU32,
+    /// Segments taken in this run that are not sealed: the open one, and those being written.
+    unsealed: AtomicU32,
     recovered: AtomicBool,
 }
 
@@ -156,6 +158,7 @@ impl CoreMark {
             durable: AtomicU64::new(start.0),
             wanted: AtomicU64::new(0),
             last_sealed: AtomicU32::new(NO_SEGMENT),
+            unsealed: AtomicU32::new(0),
             recovered: AtomicBool::new(false),
         }
     }
@@ -213,6 +216,8 @@ pub struct Segments {
     coming: AtomicU32,
     /// Times that a segment became free.
     freed: AtomicU64,
+    /// Times that a segment was sealed.
+    sealed: AtomicU64,
     /// Free segments that puts, and deletes, leave for the others.
     put_reserve: u32,
     delete_reserve: u32,
@@ -267,6 +272,7 @@ impl Segments {
             empty: AtomicU32::new(0),
             coming: AtomicU32::new(0),
             freed: AtomicU64::new(0),
+            sealed: AtomicU64::new(0),
             put_reserve: put_reserve(total, info.cores),
             delete_reserve: delete_reserve(info.cores),
             jobs: Jobs::new(),
@@ -330,6 +336,16 @@ impl Segments {
     /// Times that a segment became free.
     pub fn times_freed(&self) -> u64 {
         self.freed.load(Ordering::Relaxed)
+    }
+
+    /// Times that a segment was sealed.
+    pub fn times_sealed(&self) -> u64 {
+        self.sealed.load(Ordering::Relaxed)
+    }
+
+    /// Whether a segment that is full is on its way to be sealed.
+    pub fn is_sealing(&self) -> bool {
+        self.marks.iter().any(|mark| mark.unsealed.load(Ordering::Relaxed) > 1)
     }
 
     /// Which member of the set a segment belongs to, and its number there.
@@ -427,6 +443,7 @@ impl Segments {
         slot.skipped.store(false, Ordering::Relaxed);
         slot.epoch.store(epoch.0, Ordering::Release);
         slot.life.store(Life::Open as u8, Ordering::SeqCst);
+        self.marks[usize::from(core)].unsealed.fetch_add(1, Ordering::Relaxed);
         self.ceiling.fetch_max(base.0 + HORIZON_MARGIN, Ordering::Relaxed);
         Some(Allocated { segment, epoch })
     }
@@ -454,6 +471,8 @@ impl Segments {
         slot.life.store(Life::Sealed as u8, Ordering::SeqCst);
         let core = slot.core.load(Ordering::SeqCst) as usize;
         self.marks[core].last_sealed.store(segment, Ordering::SeqCst);
+        self.marks[core].unsealed.fetch_sub(1, Ordering::Relaxed);
+        self.sealed.fetch_add(1, Ordering::Relaxed);
         self.note_if_empty(segment);
     }
 

@@ -133,6 +133,14 @@ impl Bench {
         Ok(lsn)
     }
 
+    /// Turns of a millisecond, by all cores.
+    fn turns(&mut self, count: usize) {
+        for _ in 0..count {
+            self.rig.now.mono_ns += 1_000_000;
+            (0..self.rig.shards.len()).for_each(|core| self.rig.turn(core));
+        }
+    }
+
     /// A random write. Busy is answered by turns until there is room.
     fn step(&mut self, keys: usize, large: usize) {
         let key = |random: &mut SimRandom| format!("key{}", random.below(keys)).into_bytes();
@@ -144,7 +152,8 @@ impl Bench {
         let value = vec![self.random.draw() as u8; len];
         let expire = (self.random.below(8) == 0).then_some(2_000_000 + len as u64);
         let choice = self.random.below(10);
-        loop {
+        for tries in 0.. {
+            assert!(tries < 100_000, "no progress: {:?}", self.rig.segments.usage());
             let result = match choice {
                 0 | 1 => self.delete(&names[0]).map(|_| ()),
                 2 => self.unit(&names, &value[..len.min(2000)]).map(|_| ()),
@@ -152,10 +161,8 @@ impl Bench {
             };
             match result {
                 Ok(()) => return,
-                Err(AppendError::Busy) => {
-                    (0..self.rig.shards.len()).for_each(|core| self.rig.turn(core));
-                }
-                Err(error) => panic!("{error}"),
+                Err(AppendError::Busy) => self.turns(1),
+                Err(error) => panic!("{error}: {:?}", self.rig.segments.usage()),
             }
         }
     }

@@ -60,6 +60,8 @@ pub struct Conductor {
     working: bool,
     /// The last walk has found nothing.
     exhausted: bool,
+    /// Segments that had been sealed when the last walk began.
+    sealed: u64,
     /// What grows while defrag makes progress, and when it last did.
     progress: (u64, u64, u64),
     progress_ns: u64,
@@ -80,6 +82,7 @@ impl Conductor {
             recovered: false,
             working: false,
             exhausted: false,
+            sealed: 0,
             progress: (0, 0, 0),
             progress_ns: 0,
         }
@@ -131,6 +134,9 @@ impl Conductor {
     }
 
     fn walk(&mut self, segments: &Segments, now: Now) {
+        if self.walk.is_none() {
+            self.sealed = segments.times_sealed();
+        }
         let from = self.walk.unwrap_or(0);
         let to = (from + SLICE).min(segments.numbers());
         for segment in from..to {
@@ -173,13 +179,17 @@ impl Conductor {
 
     fn set_pace(&mut self, segments: &Segments, now: Now) {
         let at_work = segments.jobs.active() > 0 || !self.exhausted;
-        if !at_work && !segments.has_empty() {
+        // A segment whose records are dead counts only from when it, and the next one of its
+        // core, are sealed: who finds no space before that has to wait.
+        let to_come =
+            segments.has_empty() || segments.is_sealing() || segments.times_sealed() != self.sealed;
+        if !at_work && !to_come {
             self.progress_ns = now.mono_ns;
         }
         let moving = now.mono_ns.saturating_sub(self.progress_ns) < PATIENCE_NS;
         let missing = self.start - segments.headroom().min(self.start);
         let shortage = f64::from(missing) / f64::from(self.start);
-        let hopeful = moving && (at_work || segments.has_empty());
+        let hopeful = moving && (at_work || to_come);
         segments.pace.set((at_work && moving).then_some(shortage), hopeful);
     }
 

@@ -14,13 +14,6 @@ fn moving(cores: u16) -> RigOptions {
 }
 
 impl Bench {
-    fn turns(&mut self, count: usize) {
-        for _ in 0..count {
-            self.rig.now.mono_ns += 1_000_000;
-            (0..self.rig.shards.len()).for_each(|core| self.rig.turn(core));
-        }
-    }
-
     /// Puts a value of one repeated byte; waits for room, but not for ever.
     fn put_patiently(&mut self, key: &[u8], byte: u8, len: usize) -> Result<(), AppendError> {
         for _ in 0..5000 {
