@@ -123,6 +123,9 @@ fn add(totals: &mut Report, report: &Report) {
     sum.checks += one.checks;
     sum.refused += one.refused;
     sum.overflows += one.overflows;
+    sum.moved += one.moved;
+    sum.tombstones += one.tombstones;
+    sum.freed += one.freed;
 }
 
 fn main() -> ExitCode {

@@ -138,6 +138,16 @@ impl Conn {
         self.reply_bytes
     }
 
+    /// Bytes that leave before the next reply that is owed. What is ready behind that one waits for
+    /// it, and must not be waited for.
+    pub fn leaving_bytes(&self) -> usize {
+        let ready = |owed: &Owed| match owed {
+            Owed::Ready(tx) => tx.len(),
+            Owed::Waiting | Owed::Muted => 0,
+        };
+        self.reply_bytes.saturating_sub(self.owed.iter().map(ready).sum())
+    }
+
     /// Replies still to be made or sent are too many to go on, or the next command has to wait
     /// for the last one.
     pub fn is_congested(&self) -> bool {

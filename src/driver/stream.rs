@@ -89,7 +89,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     pub(super) fn stream_pump(&mut self, socket: SocketId) {
         let core = self.id;
         let Some(conn) = self.conns.get_mut(socket) else { return };
-        if conn.reply_bytes() > AHEAD_BYTES {
+        if conn.leaving_bytes() > AHEAD_BYTES {
             return;
         }
         let Some(stream) = conn.stream_in_front().filter(|stream| !stream.asked) else { return };

@@ -205,10 +205,11 @@ impl Log {
         self.roll(segments, need)
     }
 
-    /// Whether `need` leaves a write buffer to others, or takes none.
+    /// Whether `need` leaves a write buffer to others, or takes none. Where there are but two it
+    /// takes the second once the first is the only one that is not sealed.
     pub fn has_spare(&self, need: Need) -> bool {
         let fits = self.open.is_some_and(|slot| self.bufs[slot].has_room(need, self.sector));
-        fits || self.order.len() + 2 <= self.bufs.len() || self.order.is_empty()
+        fits || self.order.len() + 2 <= self.bufs.len().max(3) || self.order.is_empty()
     }
 
     /// Counts a value that has been appended.

@@ -6,7 +6,7 @@ use crate::shard::index::KeyHash;
 use crate::shard::parts::{Chain, PART_BYTES, part_range};
 use crate::shard::{AppendError, Shard, UnitOp, UnitWrite};
 use crate::testing::disk::{Cut, SimDisk, SimRandom};
-use crate::testing::rig::{Rig, geometry};
+use crate::testing::rig::{Rig, RigOptions, geometry};
 
 const KEY: &[u8] = b"large";
 
@@ -20,9 +20,10 @@ fn busy<T>(
     core: usize,
     mut append: impl FnMut(&mut Shard) -> Result<T, AppendError>,
 ) -> Result<T, AppendError> {
+    let until_ns = rig.now.mono_ns + 60_000_000_000;
     loop {
         match append(&mut rig.shards[core]) {
-            Err(AppendError::Busy) => {
+            Err(AppendError::Busy) if rig.now.mono_ns < until_ns => {
                 rig.now.mono_ns += 1_000_000;
                 rig.turn(core);
             }
@@ -95,6 +96,16 @@ fn rest(rig: &mut Rig) {
             (0..rig.shards.len()).for_each(|core| rig.turn(core));
         });
     }
+}
+
+/// Parts leave a write buffer to others, but not for ever when there are only two.
+#[test]
+fn two_write_buffers_are_enough_for_a_value_in_parts() {
+    let disk = SimDisk::new(&geometry(&[20], 4096, true), 1);
+    let mut rig = start(&disk, RigOptions { buffers: 2, ..options(1) });
+    let wanted = value(20 * PART_BYTES, 3);
+    put(&mut rig, KEY, &wanted);
+    assert!(read(&mut rig, KEY).as_ref() == Some(&wanted));
 }
 
 #[test]

@@ -5,13 +5,14 @@ use std::rc::Rc;
 
 use crate::testing::faults::Faults;
 
+use super::ballast::Look;
 use super::group::Seen;
 use super::model::{DBS, SLOTS, Slot, Value, slot_db};
 use super::reply::Reply;
 use super::workload::key;
 use super::world::World;
 
-fn words(text: &str) -> Vec<Vec<u8>> {
+pub(super) fn words(text: &str) -> Vec<Vec<u8>> {
     text.split(' ').map(|word| word.as_bytes().to_vec()).collect()
 }
 
@@ -36,6 +37,7 @@ impl World {
             checked.map_err(|text| format!("at rest, group {at}: {text}"))?;
         }
         self.check_counts(&seen)?;
+        self.check_ballast(Look::Sample)?;
         self.ground.disk.set_faults(self.options.faults);
         Ok(())
     }

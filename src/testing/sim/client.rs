@@ -15,6 +15,12 @@ pub enum Owed {
         id: OpId,
         group: Option<usize>,
     },
+    /// A command on a key of the ballast.
+    Ballast {
+        id: OpId,
+        key: usize,
+        version: u64,
+    },
     Select,
     /// SAVE, sent at this time.
     Save(u64),

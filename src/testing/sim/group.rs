@@ -167,8 +167,8 @@ fn failure(reply: &Reply) -> Option<Failure> {
     if starts("IOERR a write") {
         return Some(Failure::Unknown);
     }
-    let refused = starts("NOSPACE") || starts("IOERR") || starts("ERR read buffers");
-    refused.then_some(Failure::Refused)
+    let starts_of_refusals = ["NOSPACE", "IOERR", "ERR read buffers", "ERR values of more than"];
+    starts_of_refusals.into_iter().any(starts).then_some(Failure::Refused)
 }
 
 fn names_of_op(op: &Op) -> Vec<usize> {

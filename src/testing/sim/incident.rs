@@ -3,6 +3,7 @@
 use crate::testing::disk::Cut;
 use crate::testing::faults::Faults;
 
+use super::ballast::Look;
 use super::group::{Group, Image};
 use super::machine::Machine;
 use super::options::CORES_MAX;
@@ -69,8 +70,10 @@ impl World {
         let cores = self.options.cores;
         self.begin(cores, Faults::default())?;
         self.recover(None)?;
-        self.ground.disk.set_faults(self.options.faults);
         self.set_homes();
+        self.load_ballast()?;
+        self.steps = 0;
+        self.ground.disk.set_faults(self.options.faults);
         Ok(true)
     }
 
@@ -140,12 +143,14 @@ impl World {
         let clock = self.clock.clone();
         let durable = self.promise(matches!(end, End::Power(_)));
         let complete = end == End::Clean;
+        self.ballast.stopped(complete, &durable);
         let groups = self.groups.iter_mut();
         groups.map(|group| group.stopped(complete, &durable, &clock)).collect()
     }
 
     fn lose(&mut self, end: End) {
         self.counts.crashes += 1;
+        self.count_defrag();
         self.machine = None;
         match end {
             End::Power(cut) => self.ground.disk.lose_power(cut),
@@ -254,7 +259,8 @@ impl World {
             };
             checked.map_err(|text| format!("after a restart, group {at}: {text}"))?;
         }
-        self.check_counts(&seen)
+        self.check_counts(&seen)?;
+        self.check_ballast(Look::Started)
     }
 }
 

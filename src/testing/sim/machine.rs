@@ -20,6 +20,7 @@ use crate::shard::plan::Plan;
 use crate::shard::recover::Recovery;
 use crate::shard::superblock::Superblocks;
 use crate::shard::{Segments, Shard, ShardOptions};
+use crate::stats::CoreStats;
 use crate::testing::clock::SimClock;
 use crate::testing::disk::{SimDisk, SimPort, SimRandom};
 use crate::testing::net::{SimNet, SimWires};
@@ -74,6 +75,8 @@ pub struct Machine {
     seats: Vec<Seat>,
     ground: Ground,
     shared: Arc<Shared>,
+    server: Arc<Server>,
+    segments: Arc<Segments>,
     hasher: KeyHasher,
     pub wires: SimWires,
 }
@@ -122,11 +125,21 @@ impl Machine {
         };
         let seats = meshes.into_iter().map(|mesh| builder.seat(mesh, random.draw()));
         let seats = seats.collect::<std::io::Result<_>>().map_err(|error| error.to_string())?;
-        Ok(Machine { seats, ground: ground.clone(), shared, hasher: KeyHasher::new(&seed), wires })
+        let (server, segments) = (builder.server, builder.segments);
+        let (ground, hasher) = (ground.clone(), KeyHasher::new(&seed));
+        Ok(Machine { seats, ground, shared, server, segments, hasher, wires })
     }
 
     pub fn cores(&self) -> usize {
         self.seats.len()
+    }
+
+    /// Records moved, tombstones written again, and segments freed in this run.
+    pub fn defragged(&self) -> [u64; 3] {
+        let sum = |of: fn(&CoreStats) -> u64| self.server.stats.iter().map(|core| of(core)).sum();
+        let moved = sum(|core| core.defrag_moved_records.get());
+        let tombstones = sum(|core| core.defrag_tombstones.get());
+        [moved, tombstones, self.segments.times_freed()]
     }
 
     /// The core that owns a key.

@@ -14,6 +14,7 @@
 //! happened is summed up in a hash, and two runs of a seed are compared by it.
 
 mod audit;
+mod ballast;
 mod client;
 mod group;
 mod incident;

@@ -30,6 +30,9 @@ pub struct Options {
     /// Longest piece that a client sends at a time, and takes.
     pub chunk_bytes: usize,
     pub value_bytes: usize,
+    /// Live data that fills the devices, and the length of each of its values.
+    pub ballast_bytes: u64,
+    pub ballast_value_bytes: usize,
     /// Time between two acts of a client, at most.
     pub think_ns: u64,
     /// Time that passes in a turn, at most.
@@ -60,7 +63,7 @@ impl Options {
     pub fn draw(random: &mut SimRandom) -> Options {
         let large = random.below(4) == 0;
         let durabilities = [Durability::Received, Durability::Written, Durability::Synced];
-        Options {
+        let mut options = Options {
             devices: one_of(random, &[1, 1, 2, 3]),
             segments: one_of(random, &[17, 18, 20, 24]),
             sector_size: one_of(random, &[512, 4096]),
@@ -79,6 +82,8 @@ impl Options {
             } else {
                 one_of(random, &[16, 200, 5000])
             },
+            ballast_bytes: 0,
+            ballast_value_bytes: 0,
             think_ns: one_of(random, &[20_000, 200_000, 3_000_000]),
             turn_ns: one_of(random, &[2_000, 20_000]),
             latency_ns: one_of(random, &[20_000, 100_000, 1_000_000]),
@@ -95,7 +100,24 @@ impl Options {
             many: one_of(random, &[0, 4, 12]),
             hashes: one_of(random, &[0, 4, 10]),
             saves: one_of(random, &[0, 1]),
+        };
+        if random.below(4) == 0 {
+            options.draw_ballast(random);
         }
+        options
+    }
+
+    /// Small devices, filled so that defrag has to make room.
+    fn draw_ballast(&mut self, random: &mut SimRandom) {
+        (self.devices, self.segments) = one_of(random, &[(1, 17), (1, 18), (2, 10)]);
+        let usable = self.devices as u64 * (self.segments - 1);
+        // What is kept for defrag, and the open segments, with the most cores.
+        let kept = 2 + 2 * CORES_MAX as u64;
+        let percent = one_of(random, &[60, 90, 110, 130]);
+        self.ballast_bytes = (usable - kept) * SEGMENT_SIZE_BYTES * percent / 100;
+        self.ballast_value_bytes = one_of(random, &[60 << 10, 250 << 10, 700 << 10, 1200 << 10]);
+        self.chunk_bytes = self.chunk_bytes.max(64 << 10);
+        self.checks = self.checks.min(50);
     }
 
     pub fn geometry(&self) -> Vec<Geometry> {

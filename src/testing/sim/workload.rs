@@ -169,8 +169,9 @@ impl Draw<'_> {
     fn global(&mut self) -> Op {
         // Rarely: a flush makes everything before it uninteresting.
         match self.random.below(40) {
-            0 => Op::Flush(None),
-            1 => Op::Flush(Some(self.db)),
+            // It would take the ballast with it.
+            0 if self.options.ballast_bytes == 0 => Op::Flush(None),
+            0 | 1 => Op::Flush(Some(self.db)),
             2 => Op::Swap,
             _ => self.text(),
         }

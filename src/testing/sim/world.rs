@@ -10,6 +10,7 @@ use crate::testing::disk::{SimDisk, SimRandom};
 use crate::testing::faults::Faults;
 use crate::testing::net::SimWires;
 
+use super::ballast::{Ballast, Look};
 use super::client::{Client, Owed};
 use super::group::{Group, OpId};
 use super::machine::{Ground, Machine, Setup};
@@ -39,6 +40,10 @@ pub struct Counts {
     pub refused: u64,
     /// Times that the checker had to give up on telling orders apart.
     pub overflows: u64,
+    /// Records that defrag has moved, tombstones that it has written again, segments freed.
+    pub moved: u64,
+    pub tombstones: u64,
+    pub freed: u64,
 }
 
 /// See the module.
@@ -51,6 +56,7 @@ pub struct World {
     pub(super) machine: Option<Machine>,
     pub(super) clients: Vec<Client>,
     pub(super) groups: Vec<Group>,
+    pub(super) ballast: Ballast,
     /// When each command was answered with success.
     acked: Vec<Option<u64>>,
     /// Everything answered up to then is durable.
@@ -62,7 +68,7 @@ pub struct World {
     pub(super) draining: bool,
     pub(super) calls: VecDeque<Reply>,
     sessions: usize,
-    steps: u64,
+    pub(super) steps: u64,
     pub(super) counts: Counts,
 }
 
@@ -80,11 +86,13 @@ impl World {
         let ground = Ground::new(disk, clock.clone(), CORES_MAX).map_err(|e| e.to_string())?;
         let mut groups: Vec<Group> = (0..options.groups).map(|_| Group::new()).collect();
         let Faults { write_error, flush_error, .. } = options.faults;
-        let partial = write_error + flush_error > 0 || options.value_bytes > 60_000;
+        let full = options.value_bytes > 60_000 || options.ballast_bytes > 0;
+        let partial = write_error + flush_error > 0 || full;
         groups.iter_mut().for_each(|group| group.partial = partial);
         let mut world = World {
             clients: (0..=options.clients).map(|_| Client::default()).collect(),
             trace: Trace::new(sink),
+            ballast: Ballast::new(options.ballast_bytes, options.ballast_value_bytes),
             options,
             random,
             clock,
@@ -138,6 +146,9 @@ impl World {
             self.step()?;
         }
         self.check()?;
+        self.ground.disk.set_faults(Faults::default());
+        self.check_ballast(Look::All)?;
+        self.count_defrag();
         self.trace.mix(self.ground.disk.draw());
         self.trace.mix(self.clock.mono_ns());
         Ok(true)
@@ -154,6 +165,15 @@ impl World {
     pub fn counts(&self) -> Counts {
         let overflows = self.groups.iter().map(|group| u64::from(group.overflows)).sum();
         Counts { overflows, ..self.counts }
+    }
+
+    /// Adds up what defrag did in this run.
+    pub(super) fn count_defrag(&mut self) {
+        let Some(machine) = &self.machine else { return };
+        let [moved, tombstones, freed] = machine.defragged();
+        self.counts.moved += moved;
+        self.counts.tombstones += tombstones;
+        self.counts.freed += freed;
     }
 
     pub fn options(&self) -> &Options {
@@ -268,11 +288,14 @@ impl World {
         if self.random.below(24) == 0 {
             return self.select(client);
         }
+        if self.random.below(3) == 0 && self.churn(client) {
+            return;
+        }
         if self.options.saves > 0 && self.random.below(300) == 0 {
             let owed = Owed::Save(self.clock.mono_ns());
             return self.say(client, owed, &[b"SAVE".to_vec()]);
         }
-        let db = state.db;
+        let db = self.clients[client].db;
         let op = workload::draw(&mut self.random, &self.options, db, self.clock.wall_ms());
         let group = self.random.below(self.groups.len());
         let group = (!op.is_global()).then_some(group);
@@ -292,9 +315,19 @@ impl World {
         self.say(client, Owed::Select, &[b"SELECT".to_vec(), db]);
     }
 
-    fn send_op(&mut self, client: usize, op: Op, group: Option<usize>) {
-        let id = self.acked.len();
+    pub(super) fn new_op(&mut self) -> OpId {
+        self.counts.commands += 1;
         self.acked.push(None);
+        self.acked.len() - 1
+    }
+
+    /// A command was answered with success now.
+    pub(super) fn acknowledge(&mut self, id: OpId) {
+        self.acked[id] = Some(self.clock.mono_ns());
+    }
+
+    fn send_op(&mut self, client: usize, op: Op, group: Option<usize>) {
+        let id = self.new_op();
         let args = workload::arguments(&op, group.unwrap_or(0));
         let session = self.clients[client].session;
         self.note(|_| {
@@ -311,7 +344,6 @@ impl World {
                 state.sent(id, session, Rc::clone(&op), now_ns);
             }
         }
-        self.counts.commands += 1;
         self.say(client, Owed::Op { id, group }, &args);
     }
 
@@ -339,6 +371,7 @@ impl World {
                 Ok(())
             }
             Owed::Op { id, group } => self.op_answered(id, group, reply),
+            Owed::Ballast { id, key, version } => self.ballast_answered(key, version, id, reply),
         }
     }
 
