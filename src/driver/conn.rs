@@ -33,6 +33,30 @@ enum Owed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seq(pub u32);
 
+/// Reply buffers kept for reuse, and the capacities that are worth keeping: room for a pipelined
+/// batch of small values, so that gathering does not grow a buffer step by step.
+const SPARES_MAX: usize = 512;
+const SPARE_BYTES_MIN: usize = 32 * 1024;
+const SPARE_BYTES_MAX: usize = 64 * 1024;
+
+/// Empty buffers for replies.
+#[derive(Debug, Default)]
+pub struct Spares(Vec<Vec<u8>>);
+
+impl Spares {
+    pub fn take(&mut self) -> Vec<u8> {
+        self.0.pop().unwrap_or_else(|| Vec::with_capacity(SPARE_BYTES_MIN))
+    }
+
+    pub fn give(&mut self, mut bytes: Vec<u8>) {
+        let fits = (SPARE_BYTES_MIN..=SPARE_BYTES_MAX).contains(&bytes.capacity());
+        if fits && self.0.len() < SPARES_MAX {
+            bytes.clear();
+            self.0.push(bytes);
+        }
+    }
+}
+
 /// See the module.
 #[derive(Debug)]
 pub struct Conn {
@@ -44,10 +68,12 @@ pub struct Conn {
     owed: VecDeque<Owed>,
     /// Sequence number of `owed[0]`.
     first: u32,
+    /// Pieces that leave as they are.
     out: VecDeque<Tx>,
-    out_bytes: usize,
-    /// Bytes of replies that are made and wait for an earlier one.
-    ready_bytes: usize,
+    /// Small replies that leave together, behind `out`.
+    tail: Vec<u8>,
+    /// Bytes of replies that are made and not sent, whether they may leave yet or not.
+    reply_bytes: usize,
     /// Bytes of replies that device reads under way will bring.
     pub expected_bytes: usize,
     /// Guess at the next reply of another core, from those that came.
@@ -76,8 +102,8 @@ impl Conn {
             owed: VecDeque::new(),
             first: 0,
             out: VecDeque::new(),
-            out_bytes: 0,
-            ready_bytes: 0,
+            tail: Vec::new(),
+            reply_bytes: 0,
             expected_bytes: 0,
             remote_bytes: REMOTE_BYTES_START,
             sending: false,
@@ -96,26 +122,22 @@ impl Conn {
 
     /// Memory held for this connection's data, in bytes.
     pub fn buffer_bytes(&self) -> usize {
-        self.rx.capacity() + self.out_bytes
+        self.rx.capacity() + self.reply_bytes
     }
 
+    /// Pieces that may leave.
     pub fn out_count(&self) -> usize {
-        self.out.len()
+        self.out.len() + usize::from(!self.tail.is_empty())
     }
 
-    /// Bytes of replies held, whether they may leave yet or not.
     pub fn reply_bytes(&self) -> usize {
-        self.out_bytes + self.ready_bytes
-    }
-
-    pub fn out_bytes(&self) -> usize {
-        self.out_bytes
+        self.reply_bytes
     }
 
     /// Replies still to be made or sent are too many to go on, or the next command has to wait
     /// for the last one.
     pub fn is_congested(&self) -> bool {
-        self.out_bytes + self.ready_bytes + self.expected_bytes > OUT_BYTES_MAX
+        self.reply_bytes + self.expected_bytes > OUT_BYTES_MAX
             || self.owed.len() > OWED_MAX
             || (self.barrier && !self.owed.is_empty())
     }
@@ -136,7 +158,7 @@ impl Conn {
     }
 
     pub fn is_drained(&self) -> bool {
-        self.owed.is_empty() && self.out.is_empty() && !self.sending
+        self.owed.is_empty() && !self.has_output() && !self.sending
     }
 
     /// Keeps a place for a reply that comes later.
@@ -146,96 +168,114 @@ impl Conn {
         Seq(seq)
     }
 
-    /// Fills a reserved place; everything that is complete up to the first gap may leave. The
-    /// buffer is handed back when nobody wants it.
-    pub fn fill(&mut self, seq: Seq, tx: Tx, mut spare: impl FnMut() -> Vec<u8>) -> Option<Tx> {
+    /// Fills a reserved place; everything that is complete up to the first gap may leave.
+    pub fn fill(&mut self, seq: Seq, tx: Tx, spares: &mut Spares) {
         let place = seq.0.wrapping_sub(self.first) as usize;
-        let owed = self.owed.get_mut(place)?;
-        let unwanted = match owed {
+        let Some(owed) = self.owed.get_mut(place) else { return };
+        match owed {
             Owed::Waiting => {
-                self.ready_bytes += tx.len();
+                self.reply_bytes += tx.len();
                 *owed = Owed::Ready(tx);
-                None
             }
-            Owed::Muted => {
-                *owed = Owed::Ready(Tx::Bytes(Vec::new()));
-                Some(tx)
-            }
+            Owed::Muted => *owed = Owed::Ready(Tx::Bytes(Vec::new())),
             Owed::Ready(_) => panic!("one reply given twice"),
-        };
+        }
         while let Some(Owed::Ready(_)) = self.owed.front() {
             let Some(Owed::Ready(tx)) = self.owed.pop_front() else { break };
             self.first = self.first.wrapping_add(1);
-            self.ready_bytes -= tx.len();
-            self.push_out(tx, &mut spare);
+            self.push_out(tx, spares);
         }
-        unwanted
     }
 
-    /// The buffer that an immediate reply is appended to: the tail of what leaves when nothing
-    /// is owed before it, else an empty one from `spare`.
-    pub fn begin(&mut self, spare: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
-        if self.owed.is_empty()
-            && let Some(Tx::Bytes(tail)) = self.out.back_mut()
-            && tail.len() < TAIL_BYTES_MAX
-        {
-            let tail = std::mem::take(tail);
-            self.out.pop_back();
-            self.out_bytes -= tail.len();
-            return tail;
-        }
-        spare()
-    }
-
-    /// Ends [`Conn::begin`].
-    pub fn finish(&mut self, bytes: Vec<u8>) {
+    /// The buffer that an immediate reply is appended to: what leaves next when nothing is owed
+    /// before it, else one behind what is owed. [`Conn::made`] follows.
+    pub fn buffer(&mut self, spares: &mut Spares) -> &mut Vec<u8> {
         if self.owed.is_empty() {
-            self.out_bytes += bytes.len();
-            self.out.push_back(Tx::Bytes(bytes));
-        } else {
-            self.ready_bytes += bytes.len();
-            self.owed.push_back(Owed::Ready(Tx::Bytes(bytes)));
+            return self.tail(spares);
+        }
+        let has_room = |owed: &Owed| match owed {
+            Owed::Ready(Tx::Bytes(bytes)) => bytes.len() < TAIL_BYTES_MAX,
+            _ => false,
+        };
+        if !self.owed.back().is_some_and(has_room) {
+            self.owed.push_back(Owed::Ready(Tx::Bytes(spares.take())));
+        }
+        match self.owed.back_mut() {
+            Some(Owed::Ready(Tx::Bytes(bytes))) => bytes,
+            _ => panic!("the last place was made ready"),
         }
     }
 
-    fn push_out(&mut self, tx: Tx, spare: &mut impl FnMut() -> Vec<u8>) {
-        self.out_bytes += tx.len();
-        let alone = self.out.is_empty() && !self.sending && self.owed.is_empty();
-        let gather = tx.len() < GATHER_BYTES_MAX && !(alone && matches!(tx, Tx::Value { .. }));
-        if !gather {
+    /// So many bytes have been appended to [`Conn::buffer`].
+    pub fn made(&mut self, bytes: usize) {
+        self.reply_bytes += bytes;
+    }
+
+    /// [`Conn::buffer`], taken out until [`Conn::return_buffer`].
+    pub fn lend_buffer(&mut self, spares: &mut Spares) -> Vec<u8> {
+        std::mem::take(self.buffer(spares))
+    }
+
+    pub fn return_buffer(&mut self, bytes: Vec<u8>, spares: &mut Spares) {
+        match self.owed.back_mut() {
+            _ if bytes.is_empty() => spares.give(bytes),
+            None => self.tail = bytes,
+            Some(Owed::Ready(Tx::Bytes(place))) => *place = bytes,
+            Some(_) => panic!("a reply was reserved while another one was written"),
+        }
+    }
+
+    /// The buffer in which small replies are gathered.
+    fn tail(&mut self, spares: &mut Spares) -> &mut Vec<u8> {
+        if self.tail.len() >= TAIL_BYTES_MAX {
+            self.end_tail();
+        }
+        if self.tail.capacity() == 0 {
+            self.tail = spares.take();
+        }
+        &mut self.tail
+    }
+
+    /// What comes next does not go into the same buffer.
+    fn end_tail(&mut self) {
+        if !self.tail.is_empty() {
+            self.out.push_back(Tx::Bytes(std::mem::take(&mut self.tail)));
+        }
+    }
+
+    fn push_out(&mut self, tx: Tx, spares: &mut Spares) {
+        let alone = !self.has_output() && !self.sending && self.owed.is_empty();
+        if tx.len() >= GATHER_BYTES_MAX || (alone && matches!(tx, Tx::Value { .. })) {
+            self.end_tail();
             return self.out.push_back(tx);
         }
-        match self.out.back_mut() {
-            Some(Tx::Bytes(tail)) if tail.len() < TAIL_BYTES_MAX => {
-                tail.extend_from_slice(tx.as_slice());
+        match tx {
+            Tx::Bytes(bytes) if self.tail.capacity() == 0 => self.tail = bytes,
+            Tx::Bytes(bytes) => {
+                self.tail(spares).extend_from_slice(&bytes);
+                spares.give(bytes);
             }
-            _ => match tx {
-                Tx::Bytes(bytes) => self.out.push_back(Tx::Bytes(bytes)),
-                Tx::Value { .. } => {
-                    let mut tail = spare();
-                    tail.extend_from_slice(tx.as_slice());
-                    self.out.push_back(Tx::Bytes(tail));
-                }
-            },
+            Tx::Value { .. } => self.tail(spares).extend_from_slice(tx.as_slice()),
         }
+    }
+
+    /// Whether anything may leave.
+    pub fn has_output(&self) -> bool {
+        !self.out.is_empty() || !self.tail.is_empty()
     }
 
     /// The next piece to send; the connection counts as sending until [`Conn::sent`].
     pub fn next_out(&mut self) -> Option<Tx> {
-        if self.sending {
+        if self.sending || !self.has_output() {
             return None;
         }
-        loop {
-            let tx = self.out.pop_front()?;
-            if !tx.is_empty() {
-                self.sending = true;
-                return Some(tx);
-            }
-        }
+        self.sending = true;
+        let whole = self.out.pop_front();
+        Some(whole.unwrap_or_else(|| Tx::Bytes(std::mem::take(&mut self.tail))))
     }
 
     pub fn sent(&mut self, bytes: usize) {
         self.sending = false;
-        self.out_bytes -= bytes;
+        self.reply_bytes -= bytes;
     }
 }

@@ -352,7 +352,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     pub(super) fn is_out_of_memory(&self) -> bool {
-        self.memory_bytes() > self.settings.maxmemory_bytes / u64::from(self.cores)
+        self.memory_bytes() > self.shares.memory_bytes
     }
 
     /// DRAM of this core that grows with data and clients, in bytes.

@@ -1,24 +1,26 @@
-//! GET and SET on keys of this core: the straight path, without allocation for keys of usual
-//! length. A SET copies its value once, into the log buffer; a GET of a fresh value copies it out.
+//! GET and SET on keys of this core: the straight path, without allocation. A SET copies its value once, into the log buffer; a GET of a fresh value copies it out.
 //! A GET of a value on the device is answered from the buffer that the device filled, unless it is
 //! small and one of a batch, which is gathered. All device reads end here.
 
-use crate::command::errors;
+use crate::command::session::ReplyMode;
 use crate::disk::{Disk, Done, Io, Op};
 use crate::mem::{DmaBuf, Ticket};
 use crate::net::{Net, SocketId, Tx};
 use crate::resp::{Args, Proto, Reply};
 use crate::shard::index::{Entry, KeyHash};
-use crate::shard::view::{Kind, Stop, WRONG_TYPE};
+use crate::shard::view::Kind;
 use crate::shard::{AppendError, ReadError, ReadSpan};
 
 use super::Core;
-use super::execute::{DAMAGED, Flow, append_error, key_id};
+use super::conn::Conn;
+use super::execute::{DAMAGED, Flow, key_id};
 use super::intent::Mode;
 use super::message::Origin;
+use super::output::Then;
 
-/// Keys up to this length are kept in the read's own slot.
-const KEY_INLINE_MAX: usize = 48;
+const OK: &[u8] = b"+OK\r\n";
+/// Bytes that a record has before its value: room for `$` and the length of any value.
+const FRAME_BYTES_MAX: usize = 16;
 
 /// A device read under way.
 #[derive(Debug)]
@@ -44,130 +46,132 @@ pub(crate) enum Purpose {
     },
 }
 
+/// A GET that waits for the device. Its key stands in the read's buffer, behind what is read.
 #[derive(Debug)]
 pub(crate) struct Get {
     origin: Origin,
     db: u8,
     proto: Proto,
+    key_len: u32,
     hash: KeyHash,
-    key: KeyCopy,
 }
 
-/// The name of a key, kept until the device has answered.
-#[derive(Debug)]
-enum KeyCopy {
-    Inline { len: u8, bytes: [u8; KEY_INLINE_MAX] },
-    Heap(Box<[u8]>),
-}
-
-impl KeyCopy {
-    fn new(key: &[u8]) -> KeyCopy {
-        if key.len() > KEY_INLINE_MAX {
-            return KeyCopy::Heap(key.into());
-        }
-        let mut bytes = [0; KEY_INLINE_MAX];
-        bytes[..key.len()].copy_from_slice(key);
-        KeyCopy::Inline { len: key.len() as u8, bytes }
-    }
-
-    fn as_slice(&self) -> &[u8] {
-        match self {
-            KeyCopy::Inline { len, bytes } => &bytes[..usize::from(*len)],
-            KeyCopy::Heap(bytes) => bytes,
-        }
+impl Get {
+    fn key<'b>(&self, span: &ReadSpan, buf: &'b DmaBuf) -> &'b [u8] {
+        &buf[span.len as usize..][..self.key_len as usize]
     }
 }
 
 impl<N: Net, D: Disk> Core<N, D> {
-    /// `GET key` of a connection of this core.
-    pub(super) fn get(&mut self, socket: SocketId, key: &[u8]) -> Option<Flow> {
+    /// Runs a plain GET or SET of a connection that has been taken out of its table; `None` for
+    /// everything else.
+    #[inline]
+    pub(super) fn straight(
+        &mut self,
+        conn: &mut Conn,
+        socket: SocketId,
+        args: Args<'_>,
+    ) -> Option<Flow> {
+        let name: &[u8; 3] = args.at(0).try_into().ok()?;
+        let session = &conn.session;
+        if session.reply_mode != ReplyMode::On
+            || session.must_authenticate(self.settings.password_required)
+            || self.holds_back()
+            || self.loading
+        {
+            return None;
+        }
+        match (&name.map(|letter| letter | 0x20), args.len()) {
+            (b"get", 2) => self.get(conn, socket, args.at(1)),
+            (b"set", 3) => self.set(conn, socket, args.at(1), args.at(2)),
+            _ => None,
+        }
+    }
+
+    /// `GET key` of a connection of this core. Null and wrong type need no read: the index knows.
+    fn get(&mut self, conn: &mut Conn, socket: SocketId, key: &[u8]) -> Option<Flow> {
+        let (proto, db) = (conn.session.proto, conn.session.db);
         let hash = self.shard.hash(key);
-        if self.home(&hash) != self.id {
+        if !self.is_free_here(db, &hash, Mode::Shared) {
             return None;
         }
-        let session = &self.conns.get(socket)?.session;
-        let (proto, db) = (session.proto, session.db);
-        if self.intents.blocks(key_id(db, &hash), Mode::Shared) {
-            return None;
-        }
-        let Some(found) = self.shard.lookup(db, &hash, self.now.unix_ms) else {
-            self.stats.keyspace_misses.add(1);
-            return Some(self.immediate(socket, |reply| reply.null()));
+        let found = self.shard.lookup(db, &hash, self.now.unix_ms);
+        let resident = match &found {
+            Some(found) if found.entry.kind != Kind::String => return None,
+            Some(found) => self.shard.resident(&found.entry, key),
+            None => None,
         };
-        if found.entry.kind != Kind::String {
-            let Stop::Error(text) = WRONG_TYPE else { return None };
-            return Some(self.immediate_error(socket, &text));
-        }
-        if self.reply_resident(socket, &found.entry, key) {
+        if let (Some(found), None) = (&found, &resident) {
+            let Some(read) = self.key_buffer(&found.entry, key) else { return Some(Flow::Stall) };
             self.stats.keyspace_hits.add(1);
+            let expected = read.1.len;
+            conn.expected_bytes += expected as usize;
+            let origin = Origin { expected, ..self.origin(socket, conn.reserve(false)) };
+            let get = Get { origin, db, proto, key_len: key.len() as u32, hash };
+            self.read(found.entry, read, Purpose::Get(get));
             return Some(Flow::Continue);
         }
-        let Some(buf) = self.read_buffer(&found.entry) else { return Some(Flow::Stall) };
-        self.stats.keyspace_hits.add(1);
-        let origin = self.reserve_expecting(socket, buf.0.len() as u32);
-        let get = Get { origin, db, proto, hash, key: KeyCopy::new(key) };
-        self.read(found.entry, buf, Purpose::Get(get));
+        let out = conn.buffer(&mut self.spares);
+        let start = out.len();
+        match resident {
+            Some(record) => Reply::new(out, proto).bulk(record.value),
+            None => Reply::new(out, proto).null(),
+        }
+        let made = out.len() - start;
+        let count =
+            if found.is_some() { &self.stats.keyspace_hits } else { &self.stats.keyspace_misses };
+        count.add(1);
+        self.made(conn, socket, made);
         Some(Flow::Continue)
     }
 
-    /// Answers from the log buffer, if the record is still in one.
-    fn reply_resident(&mut self, socket: SocketId, entry: &Entry, key: &[u8]) -> bool {
-        let Some(conn) = self.conns.get_mut(socket) else { return false };
-        let Some(record) = self.shard.resident(entry, key) else { return false };
-        let proto = conn.session.proto;
-        let spares = &mut self.spares;
-        let mut out = conn.begin(|| super::take_spare(spares));
-        let start = out.len();
-        Reply::new(&mut out, proto).bulk(record.value);
-        self.finish(socket, out, start, None);
-        true
-    }
-
-    /// `SET key value` without options, of a connection of this core.
-    pub(super) fn set(&mut self, socket: SocketId, key: &[u8], value: &[u8]) -> Option<Flow> {
+    /// `SET key value` without options, of a connection of this core. What goes wrong is told by
+    /// the general path.
+    fn set(&mut self, conn: &mut Conn, socket: SocketId, key: &[u8], value: &[u8]) -> Option<Flow> {
+        let db = conn.session.db;
         let hash = self.shard.hash(key);
-        if self.home(&hash) != self.id {
+        if !self.is_free_here(db, &hash, Mode::Exclusive) || self.is_out_of_memory() {
             return None;
         }
-        let db = self.conns.get(socket)?.session.db;
-        if self.intents.blocks(key_id(db, &hash), Mode::Exclusive) {
-            return None;
+        let lsn = match self.shard.put(db, &hash, key, Kind::String, value, None) {
+            Ok(lsn) => lsn,
+            Err(AppendError::Busy) => return Some(Flow::Stall),
+            Err(_) => return None,
+        };
+        self.count_keys(db);
+        if !self.is_durable(lsn) {
+            let origin = self.origin(socket, conn.reserve(false));
+            let mut bytes = self.spare();
+            bytes.extend_from_slice(OK);
+            self.wait_durable(lsn, Then::Reply { origin, bytes });
+            return Some(Flow::Continue);
         }
-        if self.is_out_of_memory() {
-            return Some(self.immediate_error(socket, errors::OUT_OF_MEMORY));
-        }
-        match self.shard.put(db, &hash, key, Kind::String, value, None) {
-            Ok(lsn) => {
-                self.count_keys(db);
-                let mut out = self.begin(socket);
-                let start = out.len();
-                out.extend_from_slice(b"+OK\r\n");
-                self.finish(socket, out, start, Some(lsn));
-                Some(Flow::Continue)
-            }
-            Err(AppendError::Busy) => Some(Flow::Stall),
-            Err(error) => Some(self.immediate_error(socket, append_error(error))),
-        }
+        conn.buffer(&mut self.spares).extend_from_slice(OK);
+        self.made(conn, socket, OK.len());
+        Some(Flow::Continue)
     }
 
-    /// The straight path for a plain GET or SET; `None` for everything else.
-    pub(super) fn fast(&mut self, socket: SocketId, args: Args<'_>) -> Option<Flow> {
-        let name = args.at(0);
-        match (args.len(), name.len()) {
-            (2, 3) if name.eq_ignore_ascii_case(b"get") => self.get(socket, args.at(1)),
-            (3, 3) if name.eq_ignore_ascii_case(b"set") => self.set(socket, args.at(1), args.at(2)),
-            _ => None,
-        }
+    /// Whether the key is of this core and nobody is in the way.
+    fn is_free_here(&self, db: u8, hash: &KeyHash, mode: Mode) -> bool {
+        self.home(hash) == self.id
+            && (self.intents.is_empty() || !self.intents.blocks(key_id(db, hash), mode))
     }
 
     /// A buffer for reading a record and where to read, unless buffers or places for reads are used
     /// up.
     pub(super) fn read_buffer(&self, entry: &Entry) -> Option<(DmaBuf, ReadSpan)> {
+        self.key_buffer(entry, b"")
+    }
+
+    /// [`Core::read_buffer`] with a copy of the key behind what will be read.
+    fn key_buffer(&self, entry: &Entry, key: &[u8]) -> Option<(DmaBuf, ReadSpan)> {
         if self.reads.is_full() || self.disk.is_busy() {
             return None;
         }
         let span = self.shard.read_request(entry);
-        self.pool.get(span.len as usize).map(|buf| (buf, span))
+        let mut buf = self.pool.get(span.len as usize + key.len())?;
+        buf[span.len as usize..][..key.len()].copy_from_slice(key);
+        Some((buf, span))
     }
 
     /// Starts a read of the record of `entry` into `buf` (of [`Core::read_buffer`]).
@@ -212,10 +216,13 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     fn get_done(&mut self, entry: &Entry, span: &ReadSpan, get: Get, mut buf: DmaBuf) {
-        let record = self.shard.decode(entry, span, &buf, get.key.as_slice());
-        let value = match record {
+        let key = get.key(span, &buf);
+        let value = match self.shard.decode(entry, span, &buf, key) {
             Ok(record) => record.value_offset..record.value_offset + record.value.len(),
-            Err(ReadError::Stale) => return self.get_again(get),
+            Err(ReadError::Stale) => {
+                let key = key.to_vec();
+                return self.get_again(get, &key);
+            }
             Err(ReadError::OtherKey) => return self.get_reply_null(get),
             Err(ReadError::Corrupt) => {
                 log::error!("{}", self.describe(span));
@@ -246,17 +253,17 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// The record moved while it was read: look again. The key may be gone by now, which is as
     /// good an answer as its old value, for both were true while the GET was under way.
-    fn get_again(&mut self, get: Get) {
+    fn get_again(&mut self, get: Get, key: &[u8]) {
         let found = self.shard.lookup(get.db, &get.hash, self.now.unix_ms);
         let Some(found) = found.filter(|found| found.entry.kind == Kind::String) else {
             return self.get_reply_null(get);
         };
-        if let Some(record) = self.shard.resident(&found.entry, get.key.as_slice()) {
-            let mut bytes = super::take_spare(&mut self.spares);
+        if let Some(record) = self.shard.resident(&found.entry, key) {
+            let mut bytes = self.spares.take();
             Reply::new(&mut bytes, get.proto).bulk(record.value);
             return self.reply(get.origin, bytes);
         }
-        match self.read_buffer(&found.entry) {
+        match self.key_buffer(&found.entry, key) {
             Some(buf) => self.read(found.entry, buf, Purpose::Get(get)),
             None => self.reply_error(get.origin, "ERR read buffers are exhausted, try again"),
         }
@@ -279,15 +286,15 @@ impl<N: Net, D: Disk> Core<N, D> {
             return false;
         }
         if let Some(record) = self.shard.resident(&found.entry, key) {
-            let mut bytes = super::take_spare(&mut self.spares);
+            let mut bytes = self.spares.take();
             Reply::new(&mut bytes, proto).bulk(record.value);
             self.stats.keyspace_hits.add(1);
             self.reply(origin, bytes);
             return true;
         }
-        let Some(buf) = self.read_buffer(&found.entry) else { return false };
+        let Some(buf) = self.key_buffer(&found.entry, key) else { return false };
         self.stats.keyspace_hits.add(1);
-        let get = Get { origin, db, proto, hash, key: KeyCopy::new(key) };
+        let get = Get { origin, db, proto, key_len: key.len() as u32, hash };
         self.read(found.entry, buf, Purpose::Get(get));
         true
     }
@@ -297,25 +304,26 @@ impl<N: Net, D: Disk> Core<N, D> {
 /// the record's header and key, the line end behind it, over the checksum. Both have been
 /// checked. Returns start and length of the reply.
 fn frame_bulk(buf: &mut [u8], start: usize, len: usize) -> (u32, u32) {
-    let mut digits = [0u8; 12];
-    let mut at = digits.len();
-    let mut rest = len;
-    loop {
+    let (before, behind) = buf.split_at_mut(start);
+    behind[len..len + 2].copy_from_slice(b"\r\n");
+    let Some(before) = before.last_chunk_mut::<FRAME_BYTES_MAX>() else {
+        panic!("a record has {FRAME_BYTES_MAX} bytes before its value");
+    };
+    let mut at = FRAME_BYTES_MAX - 2;
+    before[at..].copy_from_slice(b"\r\n");
+    let mut rest = len as u32;
+    while at > 1 {
         at -= 1;
-        digits[at] = b'0' + (rest % 10) as u8;
+        before[at] = b'0' + (rest % 10) as u8;
         rest /= 10;
         if rest == 0 {
             break;
         }
     }
     at -= 1;
-    digits[at] = b'$';
-    let prefix = digits.len() - at + 2;
-    let begin = start - prefix;
-    buf[begin..start - 2].copy_from_slice(&digits[at..]);
-    buf[start - 2..start].copy_from_slice(b"\r\n");
-    buf[start + len..start + len + 2].copy_from_slice(b"\r\n");
-    (begin as u32, (prefix + len + 2) as u32)
+    before[at] = b'$';
+    let prefix = FRAME_BYTES_MAX - at;
+    ((start - prefix) as u32, (prefix + len + 2) as u32)
 }
 
 #[cfg(test)]

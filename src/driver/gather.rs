@@ -116,7 +116,7 @@ pub(crate) fn sizes(conn: &Conn) -> ClientSizes {
         reply_capacity: 0,
         reply: 0,
         queue_count: conn.out_count(),
-        queue: conn.out_bytes(),
+        queue: conn.reply_bytes(),
         total: conn.buffer_bytes() + size_of::<Conn>(),
     }
 }

@@ -6,7 +6,7 @@ use crate::command::table;
 use crate::command::{Command, Handler, errors, flag};
 use crate::disk::Disk;
 use crate::net::{Event, Net, SocketId};
-use crate::resp::{Args, Parsed, Parser, Proto, Reply};
+use crate::resp::{Args, Parsed, Parser, Proto, ProtocolError, Reply};
 use crate::shard::Lsn;
 
 use super::Core;
@@ -14,6 +14,22 @@ use super::conn::Conn;
 use super::execute::{Flow, Run};
 use super::message::{Message, Origin};
 use super::output::Then;
+
+/// What came of the front of a connection's bytes.
+enum Step<'p> {
+    /// A plain GET or SET has run.
+    Ran { consumed: usize },
+    /// Another command is to be run.
+    Other { args: Args<'p>, consumed: usize },
+    /// Nothing that wants a reply.
+    Skip { consumed: usize },
+    /// There is no room for a command.
+    Stall,
+    /// There is no whole command.
+    Wait,
+    /// The bytes make no sense.
+    Broken(ProtocolError),
+}
 
 /// A backlog under this size is always taken; above it only while the core's total is in bounds.
 const BACKLOG_FREE_BYTES: usize = 64 * 1024;
@@ -38,8 +54,12 @@ impl<N: Net, D: Disk> Core<N, D> {
         if conn.closing {
             return;
         }
+        conn.session.last_active_ms = self.now.unix_ms;
         if conn.backlog() == 0 && !conn.stalled {
             let used = self.consume(socket, &rx);
+            if used == rx.len() {
+                return;
+            }
             self.keep(socket, &rx[used..]);
         } else {
             self.keep(socket, &rx);
@@ -89,51 +109,77 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     /// Parses and executes commands until the bytes end or there is no room. Returns how many
-    /// bytes were used.
+    /// bytes were used. The connection is out of its table while plain GETs and SETs follow one
+    /// another: one look-up serves all of them.
     fn consume(&mut self, socket: SocketId, bytes: &[u8]) -> usize {
         let mut parser = std::mem::take(&mut self.parser);
-        let mut used = 0;
+        let mut lent = None;
+        let (mut used, mut ran) = (0, 0);
         while used < bytes.len() {
-            match self.consume_one(&mut parser, socket, &bytes[used..]) {
+            let Some(mut conn) = lent.take().or_else(|| self.conns.take(socket)) else { break };
+            let step = self.step(&mut parser, &mut conn, socket, &bytes[used..]);
+            if let Step::Ran { consumed } = step {
+                used += consumed;
+                ran += 1;
+                lent = Some(conn);
+                continue;
+            }
+            self.conns.put(socket, conn);
+            match self.other_step(socket, step) {
                 Some(consumed) => used += consumed,
                 None => break,
             }
         }
+        if let Some(conn) = lent {
+            self.conns.put(socket, conn);
+        }
+        self.stats.commands.add(ran);
         self.parser = parser;
         used
     }
 
-    fn consume_one(
+    /// Parses one command and runs it if it is a plain GET or SET.
+    fn step<'p>(
         &mut self,
-        parser: &mut Parser,
+        parser: &'p mut Parser,
+        conn: &mut Conn,
         socket: SocketId,
-        bytes: &[u8],
-    ) -> Option<usize> {
-        let full = self.tasks_are_full();
-        let over = self.is_over_client_share();
-        let conn = self.conns.get_mut(socket)?;
+        bytes: &'p [u8],
+    ) -> Step<'p> {
         if conn.closing {
-            return None;
+            return Step::Wait;
         }
         // Over the limit, whoever has replies to take takes them first.
-        if conn.is_congested() || full || (over && conn.reply_bytes() > 0) {
-            self.stall(socket);
-            return None;
+        let over = self.is_over_client_share() && conn.reply_bytes() > 0;
+        if conn.is_congested() || self.tasks_are_full() || over {
+            return Step::Stall;
         }
         conn.barrier = false;
         let limits = conn.session.limits(self.settings.password_required);
         match parser.parse(bytes, &mut conn.parse, limits) {
-            Ok(Parsed::Command { args, consumed }) => match self.command(socket, args) {
-                Flow::Continue => Some(consumed),
-                Flow::Close => Some(consumed),
-                Flow::Stall => {
-                    self.stall(socket);
-                    None
-                }
+            Ok(Parsed::Command { args, consumed }) => match self.straight(conn, socket, args) {
+                Some(Flow::Stall) => Step::Stall,
+                Some(_) => Step::Ran { consumed },
+                None => Step::Other { args, consumed },
             },
-            Ok(Parsed::Nothing { consumed }) => Some(consumed),
-            Ok(Parsed::Incomplete { .. }) => None,
-            Err(error) => {
+            Ok(Parsed::Nothing { consumed }) => Step::Skip { consumed },
+            Ok(Parsed::Incomplete { .. }) => Step::Wait,
+            Err(error) => Step::Broken(error),
+        }
+    }
+
+    /// What follows from a step that was no plain GET or SET; how many bytes it took, or that no
+    /// further one is taken now.
+    fn other_step(&mut self, socket: SocketId, step: Step<'_>) -> Option<usize> {
+        match step {
+            Step::Ran { consumed } | Step::Skip { consumed } => Some(consumed),
+            Step::Other { args, consumed } => match self.dispatch(socket, args) {
+                Flow::Continue | Flow::Close => Some(consumed),
+                Flow::Stall => self.stall(socket),
+            },
+            Step::Stall => self.stall(socket),
+            Step::Wait => None,
+            Step::Broken(error) => {
                 self.immediate_error(socket, &error.to_string());
                 self.close_when_drained(socket);
                 None
@@ -141,13 +187,14 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
     }
 
-    fn stall(&mut self, socket: SocketId) {
-        let Some(conn) = self.conns.get_mut(socket) else { return };
+    fn stall(&mut self, socket: SocketId) -> Option<usize> {
+        let conn = self.conns.get_mut(socket)?;
         conn.stalled = true;
         // A congested connection goes on when its replies have left; others every turn.
         if !conn.is_congested() {
             self.stalled.push_back(socket);
         }
+        None
     }
 
     /// Tries stalled connections again, each once.
@@ -183,29 +230,14 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// `--maxmemory-clients`: this core's share is used up by query and reply buffers.
     fn is_over_client_share(&self) -> bool {
-        let share = self.settings.maxmemory_clients_bytes as usize / self.cores as usize;
-        share > 0 && self.client_bytes + self.reply_bytes > share
+        self.client_bytes + self.reply_bytes > self.shares.clients_bytes
     }
 
-    /// One command of a connection.
-    fn command(&mut self, socket: SocketId, args: Args<'_>) -> Flow {
-        let Some(conn) = self.conns.get_mut(socket) else { return Flow::Close };
-        conn.session.last_active_ms = self.now.unix_ms;
-        conn.session.begin_command();
-        let plain = conn.session.reply_mode == ReplyMode::On
-            && !conn.session.must_authenticate(self.settings.password_required);
-        if plain
-            && !self.holds_back()
-            && !self.loading
-            && let Some(flow) = self.fast(socket, args)
-        {
-            self.stats.commands.add(u64::from(flow == Flow::Continue));
-            return flow;
-        }
-        self.dispatch(socket, args)
-    }
-
+    /// One command of a connection, whatever it is.
     fn dispatch(&mut self, socket: SocketId, args: Args<'_>) -> Flow {
+        if let Some(conn) = self.conns.get_mut(socket) {
+            conn.session.begin_command();
+        }
         let Some(command) = table::find(args.at(0)) else {
             if errors::is_http(args.at(0)) {
                 self.close(socket);
@@ -314,11 +346,8 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// The buffer to append an immediate reply to; [`Core::finish`] takes it back.
     pub(super) fn begin(&mut self, socket: SocketId) -> Vec<u8> {
-        let spares = &mut self.spares;
-        match self.conns.get_mut(socket) {
-            Some(conn) => conn.begin(|| super::take_spare(spares)),
-            None => Vec::new(),
-        }
+        let conn = self.conns.get_mut(socket);
+        conn.map_or_else(Vec::new, |conn| conn.lend_buffer(&mut self.spares))
     }
 
     /// Ends an immediate reply that begins at `start` of `out`. With an LSN it leaves when that
@@ -332,22 +361,18 @@ impl<N: Net, D: Disk> Core<N, D> {
     ) {
         let held = lsn.filter(|&lsn| !self.is_durable(lsn));
         let Some(conn) = self.conns.get_mut(socket) else { return };
-        let muted = Self::is_muted(conn);
-        if muted {
+        if Self::is_muted(conn) {
             out.truncate(start);
         }
-        // What was there before `start` is counted already.
-        self.reply_bytes += out.len() - start;
-        let Some(lsn) = held.filter(|_| !muted) else {
-            conn.finish(out);
-            return self.wants_send(socket);
-        };
-        let bytes = out.split_off(start);
-        self.reply_bytes -= bytes.len();
-        conn.finish(out);
-        let seq = conn.reserve(false);
-        let origin = self.origin(socket, seq);
-        self.wait_durable(lsn, Then::Reply { origin, bytes });
+        let held = held.filter(|_| out.len() > start).map(|lsn| (lsn, out.split_off(start)));
+        let made = out.len() - start;
+        conn.return_buffer(out, &mut self.spares);
+        conn.made(made);
+        self.reply_bytes += made;
+        if let Some((lsn, bytes)) = held {
+            let origin = self.reserve(socket);
+            self.wait_durable(lsn, Then::Reply { origin, bytes });
+        }
         self.wants_send(socket);
     }
 
@@ -377,7 +402,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     pub(super) fn close(&mut self, socket: SocketId) {
-        let Some(conn) = self.conns.remove(socket) else { return };
+        let Some(conn) = self.conns.take(socket) else { return };
         self.client_bytes -= conn.rx.capacity();
         self.reply_bytes -= conn.reply_bytes();
         self.stats.clients.add(-1);

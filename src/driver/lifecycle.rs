@@ -10,7 +10,7 @@ use crate::net::{Net, SocketId};
 use crate::shard::recover::Progress;
 use crate::stats::Gauge;
 
-use super::Core;
+use super::{Core, Shares};
 
 /// Time that clients get to take their last replies when the server stops.
 const GOODBYE_NS: u64 = 1_000_000_000;
@@ -149,6 +149,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         if generation != self.generation {
             self.generation = generation;
             self.settings = self.server.config.snapshot();
+            self.shares = Shares::new(&self.settings, self.cores);
             self.shard.set_flush(self.settings.flush_max_ms, self.settings.flush_size_bytes);
         }
         self.loading = self.is_loading();

@@ -40,7 +40,7 @@ use crate::shard::recover::Recovery;
 use crate::shard::{OWN_TAG, Shard};
 use crate::stats::CoreStats;
 
-use conn::Conn;
+use conn::{Conn, Spares};
 use fast::ReadOp;
 use intent::Intents;
 use lifecycle::Stopping;
@@ -56,10 +56,9 @@ const TASKS_MAX: usize = 4096;
 const REMOTE_MAX: usize = 4096;
 /// Device reads of one core under way for clients.
 const READS_MAX: usize = 2048;
-/// Buffers kept for reuse, and the size up to which one is worth keeping.
-const SPARES_MAX: usize = 512;
-const SPARE_BYTES_MAX: usize = 64 * 1024;
-const SPARE_BYTES_MIN: usize = 32 * 1024;
+/// Packets kept for reuse, and the size up to which one is worth keeping.
+const PACKETS_MAX: usize = 512;
+const PACKET_BYTES_MAX: usize = 64 * 1024;
 
 /// What a core is made from.
 pub struct Parts<N, D> {
@@ -91,6 +90,7 @@ pub struct Core<N: Net, D> {
     server: Arc<Server>,
     stats: Arc<CoreStats>,
     settings: Settings,
+    shares: Shares,
     now: Now,
     parser: Parser,
     conns: Conns,
@@ -112,7 +112,7 @@ pub struct Core<N: Net, D> {
     /// Of the index, as of the last publication.
     index_bytes: usize,
     frozen: global::Frozen,
-    spares: Vec<Vec<u8>>,
+    spares: Spares,
     packets: Vec<message::Packet>,
     keys: Vec<execute::KeyRef>,
     events: Vec<Event<N::Rx>>,
@@ -133,10 +133,23 @@ pub struct Core<N: Net, D> {
     generation: u64,
 }
 
-/// A buffer for a reply: one that has been used before, or a new one with room for a pipelined
-/// batch of small values, so that gathering does not grow it step by step.
-fn take_spare(spares: &mut Vec<Vec<u8>>) -> Vec<u8> {
-    spares.pop().unwrap_or_else(|| Vec::with_capacity(SPARE_BYTES_MIN))
+/// What one core may take of the limits that are set for all.
+#[derive(Clone, Copy, Debug)]
+struct Shares {
+    /// Of `maxmemory`.
+    memory_bytes: u64,
+    /// Of `maxmemory-clients`.
+    clients_bytes: usize,
+}
+
+impl Shares {
+    fn new(settings: &Settings, cores: u32) -> Shares {
+        let clients_bytes = match settings.maxmemory_clients_bytes as usize / cores as usize {
+            0 => usize::MAX,
+            share => share,
+        };
+        Shares { memory_bytes: settings.maxmemory_bytes / u64::from(cores), clients_bytes }
+    }
 }
 
 /// The connections of a core, by the index of their socket.
@@ -167,9 +180,15 @@ impl Conns {
         }
     }
 
-    fn remove(&mut self, socket: SocketId) -> Option<Box<Conn>> {
+    /// Takes a connection out: for good, or until [`Conns::put`].
+    fn take(&mut self, socket: SocketId) -> Option<Box<Conn>> {
         let slot = self.table.get_mut(socket.index())?;
         slot.take_if(|(id, _)| *id == socket).map(|(_, conn)| conn)
+    }
+
+    /// Puts back what [`Conns::take`] has lent.
+    fn put(&mut self, socket: SocketId, conn: Box<Conn>) {
+        self.table[socket.index()] = Some((socket, conn));
     }
 
     fn iter(&self) -> impl Iterator<Item = (SocketId, &Conn)> {
@@ -198,6 +217,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             loopback: VecDeque::new(),
             server: parts.server,
             stats: parts.stats,
+            shares: Shares::new(&settings, cores as u32),
             settings,
             now: Now::default(),
             parser: Parser::new(),
@@ -214,7 +234,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             reply_bytes: 0,
             index_bytes: 0,
             frozen: global::Frozen::default(),
-            spares: Vec::new(),
+            spares: Spares::default(),
             packets: Vec::new(),
             keys: Vec::new(),
             events: Vec::new(),
@@ -342,15 +362,11 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     fn spare(&mut self) -> Vec<u8> {
-        take_spare(&mut self.spares)
+        self.spares.take()
     }
 
-    fn recycle(&mut self, mut bytes: Vec<u8>) {
-        let fits = (SPARE_BYTES_MIN..=SPARE_BYTES_MAX).contains(&bytes.capacity());
-        if fits && self.spares.len() < SPARES_MAX {
-            bytes.clear();
-            self.spares.push(bytes);
-        }
+    fn recycle(&mut self, bytes: Vec<u8>) {
+        self.spares.give(bytes);
     }
 
     fn packet(&mut self) -> message::Packet {
@@ -358,8 +374,8 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     fn recycle_packet(&mut self, packet: message::Packet) {
-        let small = packet.bytes.capacity() <= SPARE_BYTES_MAX && packet.spans.capacity() <= 4096;
-        if small && self.packets.len() < SPARES_MAX {
+        let small = packet.bytes.capacity() <= PACKET_BYTES_MAX && packet.spans.capacity() <= 4096;
+        if small && self.packets.len() < PACKETS_MAX {
             self.packets.push(packet);
         }
     }

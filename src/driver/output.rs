@@ -6,6 +6,7 @@ use crate::resp::Reply;
 use crate::shard::Lsn;
 
 use super::Core;
+use super::conn::Conn;
 use super::message::{Message, Origin};
 
 /// A finished reply that must not leave before `lsn` is as durable as the settings ask.
@@ -44,24 +45,18 @@ impl<N: Net, D: Disk> Core<N, D> {
     pub(super) fn fill(&mut self, origin: Origin, tx: Tx) {
         let tx = self.spare_device_buffers(tx);
         let Some(conn) = self.conns.get_mut(origin.conn) else { return };
-        let spares = &mut self.spares;
-        let spare = || super::take_spare(spares);
         conn.expected_bytes -= origin.expected as usize;
         let before = conn.reply_bytes();
-        let unwanted = conn.fill(origin.seq, tx, spare);
+        conn.fill(origin.seq, tx, &mut self.spares);
         self.reply_bytes = self.reply_bytes + conn.reply_bytes() - before;
-        if let Some(Tx::Bytes(bytes)) = unwanted {
-            self.recycle(bytes);
-        }
-        self.wants_send(origin.conn);
+        list(&mut self.unsent, origin.conn, conn);
     }
 
     /// A value leaves from the buffer it was read into, unless device buffers are getting scarce:
     /// peers that do not read must not keep others from reading the device.
     fn spare_device_buffers(&mut self, tx: Tx) -> Tx {
-        let scarce = self.pool.used_bytes() > self.pool.region().len() / 4 * 3;
         match tx {
-            Tx::Value { .. } if scarce => Tx::Bytes(tx.as_slice().to_vec()),
+            Tx::Value { .. } if self.pool.is_scarce() => Tx::Bytes(tx.as_slice().to_vec()),
             tx => tx,
         }
     }
@@ -133,12 +128,17 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// Notes that a connection may have something to send at the end of the turn.
     pub(super) fn wants_send(&mut self, socket: SocketId) {
-        if let Some(conn) = self.conns.get_mut(socket)
-            && !conn.listed
-        {
-            conn.listed = true;
-            self.unsent.push(socket);
+        if let Some(conn) = self.conns.get_mut(socket) {
+            list(&mut self.unsent, socket, conn);
         }
+    }
+
+    /// Notes that a reply of so many bytes was appended to the buffer of a connection that is
+    /// lent out.
+    pub(super) fn made(&mut self, conn: &mut Conn, socket: SocketId, bytes: usize) {
+        conn.made(bytes);
+        self.reply_bytes += bytes;
+        list(&mut self.unsent, socket, conn);
     }
 
     pub(super) fn flush_output(&mut self) {
@@ -163,10 +163,20 @@ impl<N: Net, D: Disk> Core<N, D> {
         if let Some(conn) = self.conns.get_mut(socket) {
             conn.sent(tx.len());
             self.reply_bytes -= tx.len();
-            self.wants_send(socket);
+            if conn.has_output() || conn.stalled || conn.closing {
+                list(&mut self.unsent, socket, conn);
+            }
         }
         if let Tx::Bytes(bytes) = tx {
             self.recycle(bytes);
         }
+    }
+}
+
+/// Lists a connection among those with something to send, once.
+fn list(unsent: &mut Vec<SocketId>, socket: SocketId, conn: &mut Conn) {
+    if !conn.listed {
+        conn.listed = true;
+        unsent.push(socket);
     }
 }

@@ -4,7 +4,7 @@
 //! answered with `None` (back-pressure); one larger than the region can ever serve is mapped on
 //! its own, so that a large value can always be read.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
@@ -13,6 +13,7 @@ use super::region::Region;
 
 /// Smallest block: 4 KiB.
 const BLOCK_MIN_BITS: u32 = 12;
+const BLOCK_MIN_BYTES: usize = 1 << BLOCK_MIN_BITS;
 /// Largest block: 16 MiB.
 const BLOCK_MAX_BITS: u32 = 24;
 const ORDERS: usize = (BLOCK_MAX_BITS - BLOCK_MIN_BITS + 1) as usize;
@@ -25,84 +26,60 @@ pub struct BufPool {
 
 #[derive(Debug)]
 struct Inner {
-    region: Rc<Region>,
+    region: Region,
     free: RefCell<Free>,
-    block_max_bits: u32,
+    order_max: usize,
+    /// Handed out.
+    used_bytes: Cell<usize>,
+    /// From here on buffers are scarce.
+    scarce_bytes: usize,
 }
 
-/// Free blocks: a stack of offsets per order, and per smallest block whether a free block of
-/// some order starts there (order + 1; 0 = none), so that a buddy is found without search.
+/// Free blocks, by the number of their first smallest block: a stack per order.
 #[derive(Debug)]
 struct Free {
     stacks: [Vec<u32>; ORDERS],
-    starts: Vec<u8>,
-    /// Position of each free block in its stack, for removal in O(1).
-    places: Vec<u32>,
-    used_bytes: usize,
+    /// Blocks have come back since all were merged.
+    can_merge: bool,
 }
 
 impl Free {
-    fn push(&mut self, order: usize, block: u32) {
-        self.starts[block as usize] = order as u8 + 1;
-        self.places[block as usize] = self.stacks[order].len() as u32;
-        self.stacks[order].push(block);
-    }
-
-    fn pop(&mut self, order: usize) -> Option<u32> {
-        let block = self.stacks[order].pop()?;
-        self.starts[block as usize] = 0;
-        Some(block)
-    }
-
-    fn remove(&mut self, order: usize, block: u32) {
-        let place = self.places[block as usize] as usize;
-        self.stacks[order].swap_remove(place);
-        if let Some(&moved) = self.stacks[order].get(place) {
-            self.places[moved as usize] = place as u32;
-        }
-        self.starts[block as usize] = 0;
-    }
-
     fn take(&mut self, order: usize, order_max: usize) -> Option<u32> {
-        let found = (order..=order_max).find(|&o| !self.stacks[o].is_empty())?;
-        let block = self.pop(found)?;
-        for split in (order..found).rev() {
-            self.push(split, block + (1 << split));
+        if let Some(block) = self.stacks[order].pop() {
+            return Some(block);
         }
-        self.used_bytes += 1 << (order as u32 + BLOCK_MIN_BITS);
+        self.split(order, order_max).or_else(|| {
+            self.merge(order_max);
+            self.stacks[order].pop().or_else(|| self.split(order, order_max))
+        })
+    }
+
+    /// Takes the front of a larger block.
+    fn split(&mut self, order: usize, order_max: usize) -> Option<u32> {
+        let found = (order + 1..=order_max).find(|&o| !self.stacks[o].is_empty())?;
+        let block = self.stacks[found].pop()?;
+        for smaller in order..found {
+            self.stacks[smaller].push(block + (1 << smaller));
+        }
         Some(block)
     }
 
-    fn give(&mut self, mut order: usize, mut block: u32, order_max: usize) {
-        self.used_bytes -= 1 << (order as u32 + BLOCK_MIN_BITS);
-        // The smallest blocks are merged lazily: most reads want one, and splitting and merging
-        // on every read would cost more than the read's bookkeeping.
-        while order > 0 && order < order_max {
-            let buddy = block ^ (1 << order);
-            if self.starts.get(buddy as usize) != Some(&(order as u8 + 1)) {
-                break;
-            }
-            self.remove(order, buddy);
-            block = block.min(buddy);
-            order += 1;
+    /// Merges all free buddies. Only when a block is wanted and none is whole: most buffers are
+    /// of one size, and merging and splitting each would cost more than all else about them.
+    #[cold]
+    fn merge(&mut self, order_max: usize) {
+        if !std::mem::take(&mut self.can_merge) {
+            return;
         }
-        self.push(order, block);
-    }
-
-    /// Merges all free buddies; called when a larger block is wanted and none is whole.
-    fn compact(&mut self, order_max: usize) {
         for order in 0..order_max {
-            let mut index = 0;
-            while let Some(&block) = self.stacks[order].get(index) {
-                let buddy = block ^ (1 << order);
-                if self.starts.get(buddy as usize) == Some(&(order as u8 + 1)) {
-                    self.remove(order, block);
-                    self.remove(order, buddy);
-                    // The last block has moved to `index`; look at it next.
-                    self.push(order + 1, block.min(buddy));
-                } else {
-                    index += 1;
-                }
+            let mut blocks = std::mem::take(&mut self.stacks[order]);
+            blocks.sort_unstable();
+            let mut rest = blocks.as_slice();
+            while let [block, after @ ..] = rest {
+                let is_lower = block & (1 << order) == 0;
+                let merges = is_lower && after.first() == Some(&(block + (1 << order)));
+                self.stacks[order + usize::from(merges)].push(*block);
+                rest = if merges { &after[1..] } else { after };
             }
         }
     }
@@ -111,105 +88,114 @@ impl Free {
 impl BufPool {
     /// A pool of `size_bytes` of memory.
     pub fn new(size_bytes: usize, index: u16) -> io::Result<BufPool> {
-        let region = Rc::new(Region::new(size_bytes, index)?);
+        let region = Region::new(size_bytes, index)?;
         let blocks = region.len() >> BLOCK_MIN_BITS;
-        let block_max_bits = BLOCK_MAX_BITS.min(usize::BITS - 1 - region.len().leading_zeros());
-        let mut free = Free {
-            stacks: std::array::from_fn(|_| Vec::new()),
-            starts: vec![0; blocks],
-            places: vec![0; blocks],
-            used_bytes: 0,
-        };
-        free.stacks[0].reserve(blocks);
+        let order_max = (blocks.max(1).ilog2() as usize).min(ORDERS - 1);
+        let mut free = Free { stacks: std::array::from_fn(|_| Vec::new()), can_merge: false };
         let mut block = 0;
         while block < blocks {
-            let fit = (usize::BITS - 1 - (blocks - block).leading_zeros())
-                .min(block.trailing_zeros())
-                .min(block_max_bits - BLOCK_MIN_BITS);
-            free.push(fit as usize, block as u32);
-            block += 1 << fit;
+            let aligned = block.trailing_zeros() as usize;
+            let order = ((blocks - block).ilog2() as usize).min(aligned).min(order_max);
+            free.stacks[order].push(block as u32);
+            block += 1 << order;
         }
-        let inner = Inner { region, free: RefCell::new(free), block_max_bits };
+        let scarce_bytes = region.len() / 4 * 3;
+        let (free, used_bytes) = (RefCell::new(free), Cell::new(0));
+        let inner = Inner { region, free, order_max, used_bytes, scarce_bytes };
         Ok(BufPool { inner: Rc::new(inner) })
     }
 
     /// A buffer of at least `len` bytes, or `None` when the pool has none free now.
     pub fn get(&self, len: usize) -> Option<DmaBuf> {
-        let bits = len.max(1).next_power_of_two().trailing_zeros().max(BLOCK_MIN_BITS);
-        if bits > self.inner.block_max_bits {
-            let region = Rc::new(Region::new(len, u16::MAX).ok()?);
-            let len = region.len();
-            return Some(DmaBuf { region, offset: 0, len, home: None });
+        let order = order_of(len);
+        if order > self.inner.order_max {
+            return BufPool::alone(len);
         }
-        let order = (bits - BLOCK_MIN_BITS) as usize;
-        let order_max = (self.inner.block_max_bits - BLOCK_MIN_BITS) as usize;
-        let mut free = self.inner.free.borrow_mut();
-        let block = match free.take(order, order_max) {
-            Some(block) => block,
-            None if order == 0 => return None,
-            None => {
-                free.compact(order_max);
-                free.take(order, order_max)?
-            }
-        };
-        Some(DmaBuf {
-            region: Rc::clone(&self.inner.region),
-            offset: (block as usize) << BLOCK_MIN_BITS,
-            len: 1 << bits,
-            home: Some(Rc::clone(&self.inner)),
-        })
+        let block = self.inner.free.borrow_mut().take(order, self.inner.order_max)?;
+        let used_bytes = self.inner.used_bytes.get() + (BLOCK_MIN_BYTES << order);
+        self.inner.used_bytes.set(used_bytes);
+        let len = (BLOCK_MIN_BYTES << order) as u32;
+        Some(DmaBuf { home: Rc::clone(&self.inner), block, len })
     }
 
-    pub fn region(&self) -> &Rc<Region> {
+    /// A buffer larger than the pool can ever serve, in a mapping of its own.
+    #[cold]
+    fn alone(len: usize) -> Option<DmaBuf> {
+        let len = u32::try_from(len).ok()?;
+        let pool = BufPool::new(len as usize, u16::MAX).ok()?;
+        let len = u32::try_from(pool.inner.region.len()).ok()?;
+        Some(DmaBuf { home: pool.inner, block: 0, len })
+    }
+
+    pub fn region(&self) -> &Region {
         &self.inner.region
     }
 
     /// Bytes handed out now.
     pub fn used_bytes(&self) -> usize {
-        self.inner.free.borrow().used_bytes
+        self.inner.used_bytes.get()
     }
+
+    /// Three quarters of the pool are handed out.
+    pub fn is_scarce(&self) -> bool {
+        self.inner.used_bytes.get() > self.inner.scarce_bytes
+    }
+}
+
+/// The order of the smallest block that holds `len` bytes.
+fn order_of(len: usize) -> usize {
+    let blocks = len.div_ceil(BLOCK_MIN_BYTES).max(1);
+    blocks.next_power_of_two().trailing_zeros() as usize
 }
 
 /// An owned buffer that a device may fill. Dereferences to its whole capacity.
 #[derive(Debug)]
 pub struct DmaBuf {
-    region: Rc<Region>,
-    offset: usize,
-    len: usize,
-    home: Option<Rc<Inner>>,
+    home: Rc<Inner>,
+    /// The first of its smallest blocks.
+    block: u32,
+    /// A power of two, unless the buffer is alone in its region.
+    len: u32,
 }
 
 impl DmaBuf {
     /// Place in the core's list of registered buffers; `u16::MAX` when it is not registered.
     pub fn region_index(&self) -> u16 {
-        self.region.index()
+        self.home.region.index()
+    }
+
+    fn offset(&self) -> usize {
+        (self.block as usize) << BLOCK_MIN_BITS
     }
 }
 
 impl Deref for DmaBuf {
     type Target = [u8];
 
+    #[inline]
     fn deref(&self) -> &[u8] {
         // SAFETY: the pool hands a block to one owner at a time, and `&self` excludes `&mut`.
-        unsafe { self.region.slice(self.offset, self.len) }
+        unsafe { self.home.region.slice(self.offset(), self.len as usize) }
     }
 }
 
 impl DerefMut for DmaBuf {
+    #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: the pool hands a block to one owner at a time, and `&mut self` is exclusive.
-        unsafe { self.region.slice_mut(self.offset, self.len) }
+        unsafe { self.home.region.slice_mut(self.offset(), self.len as usize) }
     }
 }
 
 impl Drop for DmaBuf {
+    #[inline]
     fn drop(&mut self) {
-        if let Some(home) = &self.home {
-            let order = self.len.trailing_zeros() - BLOCK_MIN_BITS;
-            let block = (self.offset >> BLOCK_MIN_BITS) as u32;
-            let order_max = (home.block_max_bits - BLOCK_MIN_BITS) as usize;
-            home.free.borrow_mut().give(order as usize, block, order_max);
-        }
+        let len = self.len as usize;
+        let Some(used_bytes) = self.home.used_bytes.get().checked_sub(len) else { return };
+        self.home.used_bytes.set(used_bytes);
+        let mut free = self.home.free.borrow_mut();
+        free.stacks[order_of(len)].push(self.block);
+        free.can_merge = true;
     }
 }
 
