@@ -20,13 +20,23 @@ mod spdk {
         |spdk_nvme_ns_cmd_(read|write|flush)";
     const TYPES: &str = "lavik_.*|spdk_pci_addr|spdk_nvme_transport_id";
     /// Structures that cross the border only as pointers.
-    const OPAQUE: &[&str] = &["spdk_nvme_ctrlr", "spdk_nvme_ns", "spdk_nvme_qpair", "spdk_nvme_cpl"];
+    const OPAQUE: &[&str] =
+        &["spdk_nvme_ctrlr", "spdk_nvme_ns", "spdk_nvme_qpair", "spdk_nvme_cpl"];
     /// Archives with constructors that register transports, sockets and drivers: whole, or they
     /// are dropped.
-    const SPDK: &[&str] = &["nvme", "sock", "sock_posix", "env_dpdk", "util", "log"];
+    const SPDK: &[&str] =
+        &["nvme", "sock", "sock_posix", "env_dpdk", "util", "log", "json", "jsonrpc", "rpc"];
     const DPDK: &[&str] = &[
-        "eal", "kvargs", "telemetry", "ring", "mempool", "mempool_ring", "pci", "bus_pci",
-        "bus_vdev", "mbuf",
+        "eal",
+        "kvargs",
+        "telemetry",
+        "ring",
+        "mempool",
+        "mempool_ring",
+        "pci",
+        "bus_pci",
+        "bus_vdev",
+        "mbuf",
     ];
     const SYSTEM: &[&str] = &["numa", "uuid", "dl", "pthread", "m"];
 
@@ -46,9 +56,10 @@ mod spdk {
     /// pkg-config knows.
     fn find() -> PathBuf {
         let given = std::env::var_os("SPDK_DIR").map(PathBuf::from);
-        let root = given.or_else(cached).or_else(packaged).unwrap_or_else(|| {
-            fail("there is no SPDK here: run setup/bypass.sh, or set SPDK_DIR")
-        });
+        let root = given
+            .or_else(cached)
+            .or_else(packaged)
+            .unwrap_or_else(|| fail("there is no SPDK here: run setup/bypass.sh, or set SPDK_DIR"));
         if !root.join("include/spdk/nvme.h").is_file() {
             fail(&format!("{} has no include/spdk/nvme.h", root.display()));
         }

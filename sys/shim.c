@@ -76,12 +76,14 @@ lavik_alloc(size_t size, int node)
 }
 
 struct spdk_nvme_ctrlr *
-lavik_connect(const struct spdk_nvme_transport_id *trid, uint32_t timeout_ms)
+lavik_connect(const struct spdk_nvme_transport_id *trid, uint32_t timeout_ms, uint32_t depth)
 {
 	struct spdk_nvme_ctrlr_opts opts;
 
 	spdk_nvme_ctrlr_get_default_ctrlr_opts(&opts, sizeof(opts));
 	opts.admin_timeout_ms = timeout_ms;
+	/* SPDK lowers it to what the controller allows. */
+	opts.io_queue_size = depth;
 	return spdk_nvme_connect(trid, &opts, sizeof(opts));
 }
 
@@ -96,12 +98,11 @@ lavik_set_timeout(struct spdk_nvme_ctrlr *ctrlr, uint64_t us, spdk_nvme_timeout_
 }
 
 struct spdk_nvme_qpair *
-lavik_queue_pair(struct spdk_nvme_ctrlr *ctrlr, uint32_t depth, uint32_t requests)
+lavik_queue_pair(struct spdk_nvme_ctrlr *ctrlr, uint32_t requests)
 {
 	struct spdk_nvme_io_qpair_opts opts;
 
 	spdk_nvme_ctrlr_get_default_io_qpair_opts(ctrlr, &opts, sizeof(opts));
-	opts.io_queue_size = depth;
 	opts.io_queue_requests = requests;
 	opts.delay_cmd_submit = true;
 	return spdk_nvme_ctrlr_alloc_io_qpair(ctrlr, &opts, sizeof(opts));
@@ -155,7 +156,8 @@ lavik_has_write_cache(struct spdk_nvme_ctrlr *ctrlr)
 bool
 lavik_is_write_protected(struct spdk_nvme_ns *ns)
 {
-	return spdk_nvme_ns_get_data(ns)->nsattr.write_protected;
+	/* NSATTR, bit 0; older headers have no name for it. */
+	return ((const uint8_t *)spdk_nvme_ns_get_data(ns))[99] & 1;
 }
 
 uint16_t

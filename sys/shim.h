@@ -36,11 +36,10 @@ int lavik_thread_node(void);
 void *lavik_alloc(size_t size, int node);
 
 struct spdk_nvme_ctrlr *lavik_connect(const struct spdk_nvme_transport_id *trid,
-				      uint32_t timeout_ms);
+				      uint32_t timeout_ms, uint32_t depth);
 void lavik_set_timeout(struct spdk_nvme_ctrlr *ctrlr, uint64_t us, spdk_nvme_timeout_cb late,
 		       void *arg);
-struct spdk_nvme_qpair *lavik_queue_pair(struct spdk_nvme_ctrlr *ctrlr, uint32_t depth,
-		uint32_t requests);
+struct spdk_nvme_qpair *lavik_queue_pair(struct spdk_nvme_ctrlr *ctrlr, uint32_t requests);
 int lavik_get_health(struct spdk_nvme_ctrlr *ctrlr, void *page, spdk_nvme_cmd_cb done, void *arg);
 void lavik_read_health(const void *page, struct lavik_health *health);
 size_t lavik_health_page_size(void);

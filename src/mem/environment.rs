@@ -75,7 +75,9 @@ extern "C" fn keep_line(level: c_int, text: *const c_char) {
         1 => log::info!("SPDK: {text}"),
         _ => log::debug!("SPDK: {text}"),
     }
-    if level == 0 && let Ok(mut lines) = LAST_LINES.lock() {
+    if level == 0
+        && let Ok(mut lines) = LAST_LINES.lock()
+    {
         if lines.len() == LINES_KEPT {
             lines.remove(0);
         }

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::config::Config;
 use crate::config::value::DataFile;
-use crate::disk::uring::{BlockingDisk, Device};
+use crate::config::{Config, StorageBackend};
+use crate::disk::uring::{self, Device};
+use crate::disk::{Disk, Geometry};
 use crate::mem::BufPool;
 use crate::shard::open::{OpenOptions as SetOptions, Opened, open as open_set};
 
@@ -20,12 +21,58 @@ const OPEN_BUFFER_BYTES: usize = 16 << 20;
 const BUSY_ATTEMPTS: u32 = 500;
 const BUSY_RETRY: Duration = Duration::from_millis(10);
 
+/// All devices of the set, shared by the cores; one backend drives them all.
+#[derive(Clone, Debug)]
+pub enum Devices {
+    Kernel(Arc<Vec<Device>>),
+    #[cfg(feature = "spdk")]
+    Spdk(Arc<crate::disk::spdk::Set>),
+}
+
+impl Devices {
+    /// What they are, in the order in which they were given.
+    pub fn geometry(&self) -> Vec<Geometry> {
+        match self {
+            Devices::Kernel(devices) => devices.iter().map(|d| d.geometry.clone()).collect(),
+            #[cfg(feature = "spdk")]
+            Devices::Spdk(set) => set.namespaces().iter().map(|n| n.geometry.clone()).collect(),
+        }
+    }
+}
+
 /// Opens all devices of the settings and the set that they form.
-pub fn open(config: &Config, cores: usize) -> Result<(Arc<Vec<Device>>, Opened), String> {
+pub fn open(config: &Config, cores: usize, cpu: usize) -> Result<(Devices, Opened), String> {
+    let devices = match config.storage.backend {
+        StorageBackend::Uring => Devices::Kernel(Arc::new(open_files(config)?)),
+        #[cfg(feature = "spdk")]
+        StorageBackend::Spdk => Devices::Spdk(super::spdk::open(config, cores, cpu)?),
+        #[cfg(not(feature = "spdk"))]
+        StorageBackend::Spdk => {
+            return Err(format!("--storage spdk: not in this build (CPU {cpu})"));
+        }
+    };
+    let salvage = config.persistence.salvage;
+    let options = SetOptions { cores: cores as u16, salvage };
+    let opened = match &devices {
+        Devices::Kernel(devices) => {
+            let disk = uring::BlockingDisk::new(Arc::clone(devices));
+            assemble(&mut disk.map_err(|error| ring_failed(&error))?, options)?
+        }
+        #[cfg(feature = "spdk")]
+        Devices::Spdk(set) => assemble(&mut crate::disk::spdk::BlockingDisk::new(set)?, options)?,
+    };
+    opened.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+    if opened.formatted {
+        log::info!("the data devices were empty and have been formatted");
+    }
+    Ok((devices, opened))
+}
+
+fn open_files(config: &Config) -> Result<Vec<Device>, String> {
     let mut devices = Vec::new();
     for device in config.storage.devices() {
         let DataFile::Path(path) = device else {
-            return Err(format!("--data-file {device}: this build has no SPDK support"));
+            return Err(format!("--data-file {device} needs --storage spdk"));
         };
         if !path.exists() {
             create(&path, config.storage.create_size_bytes())?;
@@ -33,14 +80,7 @@ pub fn open(config: &Config, cores: usize) -> Result<(Arc<Vec<Device>>, Opened),
         let opened = open_patiently(&path).map_err(|error| open_failed(&path, &error))?;
         devices.push(opened);
     }
-    let devices = Arc::new(devices);
-    let salvage = config.persistence.salvage;
-    let opened = assemble(Arc::clone(&devices), SetOptions { cores: cores as u16, salvage })?;
-    opened.warnings.iter().for_each(|warning| log::warn!("{warning}"));
-    if opened.formatted {
-        log::info!("the data devices were empty and have been formatted");
-    }
-    Ok((devices, opened))
+    Ok(devices)
 }
 
 /// The kernel keeps the files of a killed process open until its last io_uring request has ended,
@@ -55,12 +95,11 @@ fn open_patiently(path: &Path) -> io::Result<Device> {
     Device::open(path)
 }
 
-fn assemble(devices: Arc<Vec<Device>>, options: SetOptions) -> Result<Opened, String> {
-    let mut disk = BlockingDisk::new(devices).map_err(|error| ring_failed(&error))?;
+fn assemble(disk: &mut impl Disk, options: SetOptions) -> Result<Opened, String> {
     let pool = BufPool::new(OPEN_BUFFER_BYTES, u16::MAX).map_err(|error| error.to_string())?;
     let mut failed = None;
     let mut random = |bytes: &mut [u8]| failed = getrandom::fill(bytes).err().or(failed);
-    let opened = open_set(&mut disk, &pool, options, &mut random);
+    let opened = open_set(disk, &pool, options, &mut random);
     match failed {
         Some(error) => Err(format!("no random numbers: {error}")),
         None => opened.map_err(|error| error.to_string()),

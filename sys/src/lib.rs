@@ -4,7 +4,12 @@
 //! feature `spdk` this crate is empty and needs nothing.
 
 #[cfg(feature = "spdk")]
-#[allow(non_camel_case_types, non_upper_case_globals, clippy::all, clippy::undocumented_unsafe_blocks)]
+#[allow(
+    non_camel_case_types,
+    non_upper_case_globals,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks
+)]
 mod bindings {
     include!(concat!(env!("OUT_DIR"), "/bindings.rs"));
 }

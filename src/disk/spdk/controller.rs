@@ -16,6 +16,11 @@ use super::preflight;
 use crate::disk::{Geometry, Health};
 use crate::mem::{Region, environment};
 
+/// Commands that a queue pair holds; the controller may allow fewer.
+const QUEUE_DEPTH: u32 = 1024;
+/// SPDK's bookkeeping of one queue pair: a request beyond the depth, or a part of one that is
+/// longer than the controller transfers at once, needs one of these.
+const QUEUE_REQUESTS: u32 = 2048;
 /// How long the commands of a controller's setup may take.
 const SETUP_TIMEOUT_MS: u32 = 8_000;
 /// A command that takes longer is aborted; a controller that does not answer to that either is
@@ -95,7 +100,7 @@ impl Controller {
             return Err(format!("{address}: SPDK does not understand this address"));
         }
         // SAFETY: `id` lives for the call and is copied by SPDK.
-        let raw = NonNull::new(unsafe { sys::lavik_connect(&id, SETUP_TIMEOUT_MS) });
+        let raw = NonNull::new(unsafe { sys::lavik_connect(&id, SETUP_TIMEOUT_MS, QUEUE_DEPTH) });
         let raw = raw.ok_or_else(|| {
             format!("{address}: no controller there lets us in: {}", environment::last_line())
         })?;
@@ -116,13 +121,9 @@ impl Controller {
     }
 
     /// A queue pair, to be used by the calling thread alone.
-    pub(super) fn queue_pair(
-        &self,
-        depth: u32,
-        requests: u32,
-    ) -> Result<NonNull<sys::spdk_nvme_qpair>, String> {
+    pub(super) fn queue_pair(&self) -> Result<NonNull<sys::spdk_nvme_qpair>, String> {
         // SAFETY: the controller is connected; SPDK locks it.
-        let pair = unsafe { sys::lavik_queue_pair(self.raw.as_ptr(), depth, requests) };
+        let pair = unsafe { sys::lavik_queue_pair(self.raw.as_ptr(), QUEUE_REQUESTS) };
         NonNull::new(pair).ok_or_else(|| {
             let reason = environment::last_line();
             format!("{self}: it has no queue pair left for this core ({reason}): fewer --threads")
@@ -231,10 +232,16 @@ impl Namespace {
             (raw, sys::spdk_nvme_ctrlr_get_num_ns(ctrlr))
         };
         let raw = NonNull::new(raw).ok_or_else(|| {
-            format!("{name}: there is no namespace {nsid}; the controller has numbers up to {count}")
+            format!(
+                "{name}: there is no namespace {nsid}; the controller has numbers up to {count}"
+            )
         })?;
-        let namespace =
-            Namespace { geometry: identify(controller, raw, name)?, raw, controller: index, _lock: lock(controller, nsid)? };
+        let namespace = Namespace {
+            geometry: identify(controller, raw, name)?,
+            raw,
+            controller: index,
+            _lock: lock(controller, nsid)?,
+        };
         Ok(namespace)
     }
 
@@ -270,7 +277,9 @@ fn identify(
         return Err(format!("{name}: its sectors have {sector_size} bytes, not 512 or 4096"));
     }
     if metadata != 0 {
-        return Err(format!("{name}: it is formatted with {metadata} bytes of metadata per sector"));
+        return Err(format!(
+            "{name}: it is formatted with {metadata} bytes of metadata per sector"
+        ));
     }
     if protected {
         return Err(format!("{name}: it is write-protected"));

@@ -23,12 +23,6 @@ pub use controller::{Address, Admin, Namespace, Set};
 
 /// Requests of one core in flight or waiting, on all devices.
 const IN_FLIGHT_MAX: usize = 4096;
-/// Commands that a queue pair holds; the controller may allow fewer.
-const QUEUE_DEPTH: u32 = 1024;
-/// SPDK's bookkeeping of one queue pair: a request beyond the depth, or a part of one that is
-/// longer than the controller transfers at once, needs one of these.
-const QUEUE_REQUESTS: u32 = 2048;
-
 /// One core's access to the namespaces.
 #[derive(Debug)]
 pub struct SpdkDisk {
@@ -101,7 +95,7 @@ impl SpdkDisk {
             set,
         };
         for controller in disk.set.controllers() {
-            let pair = controller.queue_pair(QUEUE_DEPTH, QUEUE_REQUESTS)?;
+            let pair = controller.queue_pair()?;
             let waiting = VecDeque::new();
             disk.queues.push(Queue { pair: Some(pair), in_flight: 0, waiting });
         }
