@@ -553,7 +553,7 @@ pub static OPTIONS: &[Opt] = &[
         Group::Bypass,
         "dpdk-memory-mb",
         "MB",
-        "hugepage memory; 0 = what the environment takes by itself",
+        "hugepage memory; 0 = what the buffers need",
         |c| c.bypass.dpdk_memory_mb.to_string(),
         |c, v| put(&mut c.bypass.dpdk_memory_mb, integer(v, 0, 1 << 24)),
     )

@@ -21,7 +21,7 @@ static LAST_LINES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 pub struct Start {
     /// More arguments for DPDK, separated by spaces.
     pub eal_args: String,
-    /// Hugepage memory taken at start in MiB; 0: as it is needed.
+    /// Hugepage memory taken at start in MiB.
     pub memory_mb: u32,
     /// The only PCI devices that may be touched, as `DDDD:BB:DD.F`; none: no PCI at all.
     pub pci_allowed: Vec<String>,

@@ -24,10 +24,11 @@ pub fn open(config: &Config, cores: usize, cpu: usize) -> Result<Arc<Set>, Strin
     for (address, _) in &wanted {
         preflight::check_address(address)?;
     }
+    let memory_mib = needed_mib(config, cores);
     if !config.bypass.eal_args.contains("--no-huge") {
-        preflight::check_hugepages(needed_mib(config, cores))?;
+        preflight::check_hugepages(memory_mib)?;
     }
-    start_environment(config, &wanted, cpu)?;
+    start_environment(config, &wanted, memory_mib, cpu)?;
     let set = Set::open(&wanted)?;
     set.set_completions_max(config.storage.spdk_max_completions_per_poll);
     Ok(Arc::new(set))
@@ -52,15 +53,21 @@ fn needed_mib(config: &Config, cores: usize) -> u64 {
     needed.max(config.bypass.dpdk_memory_mb)
 }
 
+/// All hugepages are taken at once: what is missing shows here and not in the middle of a command.
 /// The environment pins the thread that starts it; our threads are pinned by our own settings.
-fn start_environment(config: &Config, wanted: &[(Address, u32)], cpu: usize) -> Result<(), String> {
+fn start_environment(
+    config: &Config,
+    wanted: &[(Address, u32)],
+    memory_mib: u64,
+    cpu: usize,
+) -> Result<(), String> {
     let pci_allowed = wanted.iter().filter_map(|(address, _)| match address {
         Address::Pci(pci) => Some(pci.clone()),
         Address::Tcp { .. } => None,
     });
     let start = environment::Start {
         eal_args: config.bypass.eal_args.clone(),
-        memory_mb: config.bypass.dpdk_memory_mb as u32,
+        memory_mb: memory_mib as u32,
         pci_allowed: pci_allowed.collect(),
         cpu,
     };

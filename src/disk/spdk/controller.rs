@@ -425,8 +425,13 @@ fn read_health(page: &Region) -> Health {
         critical_warning: raw.critical_warning,
         available_spare_percent: raw.available_spare_percent,
         used_percent: raw.used_percent,
-        temperature_celsius: i32::from(raw.temperature_kelvin) - 273,
+        temperature_celsius: celsius(raw.temperature_kelvin),
         media_errors: raw.media_errors,
         unsafe_shutdowns: raw.unsafe_shutdowns,
     }
+}
+
+/// 0 for a controller that does not measure.
+fn celsius(kelvin: u16) -> i32 {
+    if kelvin == 0 { 0 } else { i32::from(kelvin) - 273 }
 }
