@@ -14,13 +14,25 @@ pub trait Clock {
     fn now(&mut self) -> Now;
 }
 
+/// The wall clock is read again after this time; it has no finer unit.
+const WALL_NS: u64 = 1_000_000;
+
 /// The kernel's clocks.
 #[derive(Debug, Default)]
-pub struct SystemClock;
+pub struct SystemClock {
+    unix_ms: u64,
+    /// When the wall clock is to be read again.
+    wall_ns: u64,
+}
 
 impl Clock for SystemClock {
     fn now(&mut self) -> Now {
-        Now { mono_ns: monotonic_ns(), unix_ms: unix_ms() }
+        let mono_ns = monotonic_ns();
+        if mono_ns >= self.wall_ns {
+            self.unix_ms = unix_ms();
+            self.wall_ns = mono_ns + WALL_NS;
+        }
+        Now { mono_ns, unix_ms: self.unix_ms }
     }
 }
 

@@ -22,6 +22,9 @@ pub const SEGMENTS_MAX: u64 = (1 << LOCATION_BITS) * RECORD_UNIT_BYTES / SEGMENT
 /// Data devices of one set.
 pub const DEVICES_MAX: usize = 64;
 
+/// Smallest sector (logical block) of a device, in bytes.
+pub const SECTOR_SIZE_MIN: usize = 512;
+
 /// Largest sector (logical block) of a device that we can write, in bytes.
 pub const SECTOR_SIZE_MAX: usize = 4096;
 

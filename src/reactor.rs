@@ -71,7 +71,7 @@ impl<N: Net, D: Disk, C: Clock, G: Gate> Reactor<N, D, C, G> {
         let disk = self.core.poll_disk(); // 2
         let mesh = self.core.poll_mesh(MESH_BUDGET); // 3
         let net = self.core.poll_net(); // 4
-        self.core.maintain(); // 5
+        self.core.maintain(disk + mesh + net > 0); // 5
         let left = self.core.flush(); // 6, 7
         self.gate.submit(None);
         let worked = left || disk + mesh + net > 0;

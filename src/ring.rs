@@ -6,7 +6,6 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
@@ -114,6 +113,7 @@ impl Ring {
     ///
     /// # Safety
     /// Everything that the entry points at stays valid until its completion.
+    #[inline]
     pub unsafe fn push(&self, entry: squeue::Entry) {
         loop {
             // SAFETY: the ring belongs to one thread (it is not `Sync`), and no other handle to
@@ -172,30 +172,25 @@ impl Ring {
     /// Sorts arrived completions into their queues; returns how many there were.
     pub fn reap(&self) -> usize {
         let mut queues = self.queues.borrow_mut();
-        let mut batch = [const { MaybeUninit::uninit() }; 64];
-        let mut total = 0;
         // SAFETY: the ring belongs to one thread and no other handle is alive.
-        let mut completion = unsafe { self.uring.completion_shared() };
-        loop {
-            let entries: &[cqueue::Entry] = completion.fill(&mut batch);
-            for entry in entries {
-                queues.sort(entry);
-            }
-            total += entries.len();
-            if entries.len() < 64 {
-                return total;
-            }
+        let completions = unsafe { self.uring.completion_shared() };
+        let total = completions.len();
+        for entry in completions {
+            queues.sort(&entry);
         }
+        total
     }
 
-    /// Moves the network's completions to the end of `out`.
+    /// Exchanges the network's completions for the empty `out`.
     pub fn take_net(&self, out: &mut Vec<Completion>) {
-        out.append(&mut self.queues.borrow_mut().net);
+        debug_assert!(out.is_empty());
+        std::mem::swap(out, &mut self.queues.borrow_mut().net);
     }
 
-    /// Moves the devices' completions to the end of `out`.
+    /// Exchanges the devices' completions for the empty `out`.
     pub fn take_disk(&self, out: &mut Vec<Completion>) {
-        out.append(&mut self.queues.borrow_mut().disk);
+        debug_assert!(out.is_empty());
+        std::mem::swap(out, &mut self.queues.borrow_mut().disk);
     }
 
     /// Whether the kernel has ended the watch since the last call; it is to be set up again.

@@ -12,21 +12,25 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::clock;
 use crate::command::session::Server;
 use crate::config::{Config, Live, NetBackend, System};
 use crate::disk::Geometry;
 use crate::driver::Shared;
+use crate::limits::RECORD_UNIT_BYTES;
 use crate::mesh::{self, Bell};
 use crate::metrics;
 use crate::shard::Segments;
 
 /// How often the control plane looks for signals and finished cores.
 const WATCH_INTERVAL: Duration = Duration::from_millis(20);
+
+/// How often figures of the segments are put together.
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Runs the server until a signal or SHUTDOWN. The error is one line for the operator.
 pub fn run(config: Config, system: &System) -> Result<(), String> {
@@ -35,22 +39,19 @@ pub fn run(config: Config, system: &System) -> Result<(), String> {
     raise_limits(&config);
     let plan = config.threads.plan(&system.cpus_allowed);
     let cores = plan.len();
+    // Addresses first: a start that fails for want of one has not touched the devices.
+    let sockets = listen::bind(&config.net)?;
+    let metrics_listeners = metrics::bind(&metrics_addresses(&config))?;
     let cpu = plan.first().copied().flatten().or(system.cpus_allowed.first().copied());
     let (devices, opened) = devices::open(&config, cores, cpu.unwrap_or(0))?;
-    let listeners = listen::bind(&config.net)?;
+    let listeners = listen::listen(sockets, &config.net)?;
     let live = Arc::new(Live::new(config.clone(), system));
     let server = Arc::new(Server::new(live, run_id()?, clock::unix_ms(), cores));
     server.state.loading.store(true, Ordering::Relaxed);
     let shared = Arc::new(Shared::default());
     let geometry = devices.geometry();
     let sources = metrics_sources(&server, &shared, &geometry);
-    if config.metrics.port != 0 {
-        let port = config.metrics.port;
-        let addresses = config.net.bind.iter();
-        let addresses: Vec<(SocketAddr, bool)> =
-            addresses.map(|b| (SocketAddr::new(b.addr, port), b.optional)).collect();
-        metrics::serve(&addresses, &sources)?;
-    }
+    metrics::serve(metrics_listeners, &sources)?;
     banner(&config, system, &geometry, cores);
     let (meshes, bells) = mesh::build(cores).map_err(|e| format!("cannot make eventfds: {e}"))?;
     let config = Arc::new(config);
@@ -96,10 +97,13 @@ fn watch(
     mut publish: impl FnMut(),
 ) -> Result<(), String> {
     let asked = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&asked))
+    // A terminal that is gone is no reason to stop: the flag of SIGHUP is looked at by nobody.
+    let ignored = Arc::new(AtomicBool::new(false));
+    for (signal, flag) in [(SIGINT, &asked), (SIGTERM, &asked), (SIGHUP, &ignored)] {
+        signal_hook::flag::register(signal, Arc::clone(flag))
             .map_err(|error| format!("cannot handle signal {signal}: {error}"))?;
     }
+    let mut published = None;
     loop {
         let ended = threads.iter().any(thread::JoinHandle::is_finished);
         let asked = asked.load(Ordering::Relaxed);
@@ -111,20 +115,37 @@ fn watch(
             bells.iter().for_each(Bell::ring);
             return Ok(());
         }
-        publish();
+        // It walks over the table of segments.
+        if published.is_none_or(|at: Instant| at.elapsed() >= PUBLISH_INTERVAL) {
+            publish();
+            published = Some(Instant::now());
+        }
         thread::sleep(WATCH_INTERVAL);
     }
 }
 
-/// Free space for the metrics endpoint. The table counts free segments of all devices together;
-/// they are shown in proportion to the devices' sizes.
+/// Figures of the segments for INFO and the metrics endpoint. The table counts free segments of
+/// all devices together; they are shown in proportion to the devices' sizes.
 fn publish(sources: &metrics::Sources, segments: &Segments) {
-    let usage = segments.usage();
+    const UNIT: u64 = RECORD_UNIT_BYTES;
+    let (usage, space) = (segments.usage(), &sources.server.space);
     for device in &sources.devices {
         let share = u128::from(device.capacity_bytes) * u128::from(usage.free);
         let available = share / u128::from(usage.segments.max(1));
         device.available_bytes.store(available as u64, Ordering::Relaxed);
     }
+    space.segments.set(usage.segments.into());
+    space.free.set(usage.free.into());
+    space.open.set(usage.open.into());
+    space.sealed.set(usage.sealed.into());
+    space.empty.set(usage.empty.into());
+    space.victims.set(usage.victims.into());
+    space.value_bytes.set((usage.value_units * UNIT) as i64);
+    space.dead_bytes.set((usage.dead_units * UNIT) as i64);
+    space.tombstones.set(usage.tombstones as i64);
+    let (ended, incomplete) = segments.jobs_ended();
+    space.defrag_runs.set(ended);
+    space.defrag_incomplete.set(incomplete);
 }
 
 /// A core that has panicked leaves the others waiting for its answers, and its state is not to be
@@ -171,6 +192,17 @@ fn run_id() -> Result<String, String> {
     let mut bytes = [0u8; 20];
     getrandom::fill(&mut bytes).map_err(|error| format!("no random numbers: {error}"))?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Where to listen for HTTP (`true`: may be missing).
+fn metrics_addresses(config: &Config) -> Vec<(SocketAddr, bool)> {
+    match config.metrics.port {
+        0 => Vec::new(),
+        port => {
+            let binds = config.net.bind.iter();
+            binds.map(|bind| (SocketAddr::new(bind.addr, port), bind.optional)).collect()
+        }
+    }
 }
 
 fn metrics_sources(

@@ -77,6 +77,15 @@ pub struct CoreStats {
     pub device_writes: Counter,
     pub device_write_bytes: Counter,
     pub device_flushes: Counter,
+    /// Bytes of records that clients have written.
+    pub put_bytes: Counter,
+    /// Records that defrag has moved, what it has read for that, tombstones it has written again.
+    pub defrag_moved_records: Counter,
+    pub defrag_moved_bytes: Counter,
+    pub defrag_read_bytes: Counter,
+    pub defrag_tombstones: Counter,
+    /// Places that defrag could not read.
+    pub defrag_damaged: Counter,
     /// Keys and keys with an expiry, per database.
     pub keys: [Gauge; crate::limits::DATABASES],
     pub expires: [Gauge; crate::limits::DATABASES],
@@ -89,6 +98,35 @@ pub struct CoreStats {
     pub parks: Counter,
     /// Commands that went to another core.
     pub remote_commands: Counter,
+}
+
+/// The segments of the set. The control plane keeps it up to date.
+#[derive(Debug, Default)]
+pub struct SpaceStats {
+    pub segments: Gauge,
+    pub free: Gauge,
+    /// Being filled.
+    pub open: Gauge,
+    pub sealed: Gauge,
+    /// Without live records, not yet free.
+    pub empty: Gauge,
+    /// Being emptied.
+    pub victims: Gauge,
+    /// Bytes of values in sealed segments, and those of them that are superseded.
+    pub value_bytes: Gauge,
+    pub dead_bytes: Gauge,
+    pub tombstones: Gauge,
+    /// Segments that defrag has been through, and of these the ones where something stayed.
+    pub defrag_runs: Counter,
+    pub defrag_incomplete: Counter,
+}
+
+impl SpaceStats {
+    /// Share of the values in sealed segments that is live, in percent.
+    pub fn live_percent(&self) -> f64 {
+        let (all, dead) = (self.value_bytes.get() as f64, self.dead_bytes.get() as f64);
+        if all > 0.0 { (100.0 * (1.0 - dead / all)).clamp(0.0, 100.0) } else { 100.0 }
+    }
 }
 
 impl CoreStats {
@@ -109,6 +147,12 @@ impl CoreStats {
             &self.device_writes,
             &self.device_write_bytes,
             &self.device_flushes,
+            &self.put_bytes,
+            &self.defrag_moved_records,
+            &self.defrag_moved_bytes,
+            &self.defrag_read_bytes,
+            &self.defrag_tombstones,
+            &self.defrag_damaged,
             &self.turns,
             &self.parks,
             &self.remote_commands,

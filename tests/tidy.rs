@@ -41,7 +41,13 @@ const IMPORTS: &[(&str, &[&str])] = &[
     ("stats", &["limits"]),
     ("clock", &[]),
     ("limits", &[]),
-    ("testing", &["clock", "disk", "net", "shard", "command", "resp", "mem", "limits", "stats"]),
+    (
+        "testing",
+        &[
+            "reactor", "driver", "net", "disk", "command", "config", "shard", "mesh", "mem",
+            "clock", "limits", "stats", "resp",
+        ],
+    ),
 ];
 
 /// Where `unsafe` may be: paths under `src`.

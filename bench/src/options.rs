@@ -17,9 +17,11 @@ Verbs
   memory        DRAM per key while the key count grows
   device        cold GETs against fio's random reads on the same file
   instructions  user-space instructions per operation, by callgrind
+  overwrite     endless overwrite of a nearly full device: write amplification, steadiness,
+                what GETs notice of defrag
   restart       kill -9 under data, time to the first answer, check of what is there
 
-Servers (compare, memory, device, instructions, restart)
+Servers (compare, memory, device, instructions, overwrite, restart)
   --lavik PATH           our server [../target/release/lavik, target/release/lavik, lavik]
   --peer PATH            the other one [redis-server]; may be a previous build of ours
   --lavik-kind, --peer-kind lavik|redis     which options it takes [by its name]
@@ -38,7 +40,9 @@ Load
   --seconds S            run, device: length of one measurement [5]
   --operations N         run, instructions: count instead of time
   --rate N               run: operations per second, timed from the intended start
-  --slice-ms MS          compare [1000]     --pairs N  compare, device [8]
+  --slice-ms MS          compare, overwrite [1000]
+  --pairs N              compare, device, overwrite [8]
+  --live-percent P       overwrite: share of the device that the keys take [85]
   --client-cpus LIST     one client thread each [all CPUs but the server's]
   --seed N               of the order of keys [1]
 
@@ -75,6 +79,7 @@ pub struct Options {
     pub rate: Option<f64>,
     pub slice: Duration,
     pub pairs: usize,
+    pub live_percent: f64,
     pub client_cpus: Vec<usize>,
     pub seed: u64,
     pub json: Option<PathBuf>,
@@ -151,6 +156,7 @@ impl Options {
             rate: None,
             slice: Duration::from_millis(1000),
             pairs: 8,
+            live_percent: 85.0,
             client_cpus: Vec::new(),
             seed: 1,
             json: None,
@@ -202,6 +208,7 @@ impl Options {
             "rate" => self.rate = Some(parse_count(value)?.max(1) as f64),
             "slice-ms" => self.slice = Duration::from_millis(parse_positive(value)? as u64),
             "pairs" => self.pairs = parse_positive(value)?,
+            "live-percent" => self.live_percent = f64::from(parse_plain::<u8>(value)?),
             "seed" => self.seed = parse_plain(value)?,
             "json" => self.json = Some(value.into()),
             "check" => self.check = Some(value.into()),

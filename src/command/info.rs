@@ -14,6 +14,7 @@ use crate::clock::Now;
 use crate::config::{REVISION, VERSION};
 use crate::limits::DATABASES;
 use crate::resp::Args;
+use crate::stats::Gauge;
 
 type Writer = fn(&mut Text, &Facts<'_>);
 
@@ -24,6 +25,7 @@ const SECTIONS: &[(&str, bool, Writer)] = &[
     ("Memory", true, memory),
     ("Persistence", true, persistence),
     ("Stats", true, stats),
+    ("Storage", true, storage),
     ("Replication", true, replication),
     ("CPU", true, cpu),
     ("Modules", true, nothing),
@@ -202,6 +204,38 @@ fn stats(text: &mut Text, facts: &Facts<'_>) {
         let figures = device.figures().map(|(name, value)| format!(",{name}={value}"));
         text.line(&format!("device{index}"), format!("name={}{}", device.name, figures.concat()));
     }
+}
+
+/// Segments by state, what their values are worth, and what defrag costs.
+fn storage(text: &mut Text, facts: &Facts<'_>) {
+    let (server, space) = (facts.server, &facts.server.space);
+    let level = |gauge: &Gauge| gauge.get().max(0) as u64;
+    let puts = server.total(|core| &core.put_bytes);
+    let moved = server.total(|core| &core.defrag_moved_bytes);
+    text.lines([
+        ("segments_total", level(&space.segments)),
+        ("segments_free", level(&space.free)),
+        ("segments_open", level(&space.open)),
+        ("segments_sealed", level(&space.sealed)),
+        ("segments_empty", level(&space.empty)),
+        ("segments_defrag", level(&space.victims)),
+        ("value_bytes", level(&space.value_bytes)),
+        ("dead_bytes", level(&space.dead_bytes)),
+        ("tombstones", level(&space.tombstones)),
+    ]);
+    text.line("live_percent", format!("{:.2}", space.live_percent()));
+    text.lines([
+        ("client_write_bytes", puts),
+        ("defrag_runs", space.defrag_runs.since_reset()),
+        ("defrag_incomplete_runs", space.defrag_incomplete.since_reset()),
+        ("defrag_moved_records", server.total(|core| &core.defrag_moved_records)),
+        ("defrag_moved_bytes", moved),
+        ("defrag_read_bytes", server.total(|core| &core.defrag_read_bytes)),
+        ("defrag_tombstones", server.total(|core| &core.defrag_tombstones)),
+        ("defrag_damaged", server.total(|core| &core.defrag_damaged)),
+    ]);
+    let amplification = (puts + moved) as f64 / puts.max(1) as f64;
+    text.line("write_amplification", format!("{:.3}", if puts > 0 { amplification } else { 1.0 }));
 }
 
 fn replication(text: &mut Text, facts: &Facts<'_>) {

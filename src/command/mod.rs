@@ -26,6 +26,7 @@ pub mod introspect;
 pub mod key;
 pub mod key_spec;
 pub mod lcs;
+pub mod maintenance;
 mod natural;
 pub mod number;
 mod process;

@@ -7,7 +7,7 @@ use crate::clock::Now;
 use crate::command::global::Global;
 use crate::limits;
 use crate::resp::{Args, BeforeAuth, Limits, Proto, Reply};
-use crate::stats::{CoreStats, Counter, DeviceHealth, Gauge};
+use crate::stats::{CoreStats, Counter, DeviceHealth, Gauge, SpaceStats};
 
 /// What a connection has said about itself, and how it wants to be served.
 #[derive(Clone, Debug)]
@@ -215,6 +215,7 @@ pub struct Server {
     pub next_client_id: AtomicU64,
     /// One block of counters per core.
     pub stats: Vec<Arc<CoreStats>>,
+    pub space: SpaceStats,
     pub state: ServerState,
 }
 
@@ -227,7 +228,8 @@ impl Server {
     ) -> Server {
         let state = ServerState { last_save_ms: started_ms.into(), ..ServerState::default() };
         let stats = (0..cores).map(|_| Arc::default()).collect();
-        Server { config, run_id, started_ms, next_client_id: AtomicU64::new(1), stats, state }
+        let (next_client_id, space) = (AtomicU64::new(1), SpaceStats::default());
+        Server { config, run_id, started_ms, next_client_id, stats, space, state }
     }
 
     /// Sum of a counter over the cores since CONFIG RESETSTAT.

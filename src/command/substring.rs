@@ -1,5 +1,7 @@
 //! Commands on parts of strings.
 
+use std::ops::Range;
+
 use super::flag::{DENYOOM, FAST, READONLY, WRITE};
 use super::number::integer;
 use super::{Command, Context, Handler, Keys, lcs};
@@ -87,6 +89,11 @@ fn strlen(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
 
 fn append(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
     let tail = ctx.args.at(2);
+    if ctx.view.in_parts(0) {
+        ctx.view.expect(0, Kind::String)?;
+        let len = ctx.view.value_len(0)?;
+        return patch(ctx, len, tail);
+    }
     let head = ctx.view.value(0, Kind::String)?.unwrap_or_default();
     if head.len() + tail.len() > BULK_LEN_MAX {
         return Err(TOO_LONG);
@@ -97,24 +104,43 @@ fn append(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
     Ok(())
 }
 
-fn getrange(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
-    let start = integer(&ctx.args[2])?;
-    let end = integer(&ctx.args[3])?;
-    let value = ctx.view.value(0, Kind::String)?.unwrap_or_default();
-    ctx.reply.bulk(slice(value, start, end));
+/// Writes over a value in parts.
+fn patch<'a>(ctx: &mut Context<'a, '_>, offset: usize, bytes: &'a [u8]) -> Result<(), Stop> {
+    if offset + bytes.len() > BULK_LEN_MAX {
+        return Err(TOO_LONG);
+    }
+    if !bytes.is_empty() {
+        ctx.view.patch(0, offset, bytes);
+    }
+    ctx.reply.int(ctx.view.value_len(0)? as i64);
     Ok(())
 }
 
-/// The bytes from `start` to `end`, both included; negative offsets count from the end.
-fn slice(value: &[u8], start: i64, end: i64) -> &[u8] {
-    let len = value.len() as i64;
+fn getrange(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
+    let start = integer(&ctx.args[2])?;
+    let end = integer(&ctx.args[3])?;
+    if ctx.view.in_parts(0) {
+        ctx.view.expect(0, Kind::String)?;
+        let range = clamp(ctx.view.value_len(0)?, start, end);
+        ctx.reply.bulk(ctx.view.slice(0, range.start, range.end)?);
+        return Ok(());
+    }
+    let value = ctx.view.value(0, Kind::String)?.unwrap_or_default();
+    ctx.reply.bulk(&value[clamp(value.len(), start, end)]);
+    Ok(())
+}
+
+/// The bytes from `start` to `end`, both included, of a value of `len`; negative offsets count
+/// from the end.
+fn clamp(len: usize, start: i64, end: i64) -> Range<usize> {
+    let len = len as i64;
     // Before clamping: -1 to -5 is empty even where both clamp to 0.
     if start < 0 && end < 0 && start > end {
-        return &[];
+        return 0..0;
     }
     let offset = |at: i64| if at < 0 { (len + at).max(0) } else { at };
     let (start, end) = (offset(start), offset(end).min(len - 1));
-    if start > end { &[] } else { &value[start as usize..=end as usize] }
+    if start > end { 0..0 } else { start as usize..end as usize + 1 }
 }
 
 fn setrange(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
@@ -122,16 +148,19 @@ fn setrange(ctx: &mut Context<'_, '_>) -> Result<(), Stop> {
     let Ok(offset) = usize::try_from(offset) else {
         return Err(Stop::error("ERR offset is out of range"));
     };
-    let patch = &ctx.args[3];
+    let bytes = ctx.args.at(3);
     ctx.view.expect(0, Kind::String)?;
-    if patch.is_empty() {
+    if bytes.is_empty() {
         ctx.reply.int(ctx.view.value_len(0)? as i64);
         return Ok(());
     }
-    let end = offset.checked_add(patch.len()).filter(|&end| end <= BULK_LEN_MAX).ok_or(TOO_LONG)?;
+    let end = offset.checked_add(bytes.len()).filter(|&end| end <= BULK_LEN_MAX).ok_or(TOO_LONG)?;
+    if ctx.view.in_parts(0) {
+        return patch(ctx, offset, bytes);
+    }
     let mut value = ctx.view.value(0, Kind::String)?.unwrap_or_default().to_vec();
     value.resize(value.len().max(end), 0);
-    value[offset..end].copy_from_slice(patch);
+    value[offset..end].copy_from_slice(bytes);
     ctx.reply.int(value.len() as i64);
     ctx.view.put(0, Kind::String, value, ctx.view.expire_at_ms(0));
     Ok(())

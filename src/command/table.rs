@@ -4,8 +4,8 @@
 //! sixteen bytes of the name, one place, one comparison.
 
 use super::{
-    Command, config, connection, counter, expire, global, hash, introspect, key, server, string,
-    substring,
+    Command, config, connection, counter, expire, global, hash, introspect, key, maintenance,
+    server, string, substring,
 };
 
 /// Every command, grouped by family.
@@ -22,6 +22,7 @@ const FAMILY_LIST: &[&[Command]] = &[
     connection::COMMANDS,
     config::COMMANDS,
     server::COMMANDS,
+    maintenance::COMMANDS,
     introspect::COMMANDS,
 ];
 

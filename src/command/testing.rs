@@ -193,6 +193,7 @@ impl Keyspace {
             kind: entry.kind,
             value_len: self.lengths_indexed.then_some(entry.value.len() as u32),
             expire_at_ms: entry.expire_at_ms,
+            in_parts: false,
         });
         let value = match entry {
             Some(entry) if loaded => Resident::Yes(&entry.value),
@@ -279,6 +280,7 @@ fn stored(write: Write<'_>) -> Option<Entry> {
             Some(Entry { kind, value: value.into_owned(), expire_at_ms })
         }
         Write::Delete => None,
+        Write::Patch { .. } | Write::Expire { .. } => panic!("no value here is in parts"),
     }
 }
 

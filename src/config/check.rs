@@ -23,7 +23,7 @@ impl fmt::Display for Fault {
 }
 
 /// Smallest data file that can hold the fixed parts and a few segments of every core.
-const DATA_FILE_SIZE_MIN_BYTES: u64 = 8 * limits::SEGMENT_SIZE_BYTES;
+const DATA_FILE_SIZE_MIN_BYTES: u64 = 10 * limits::SEGMENT_SIZE_BYTES;
 
 impl Config {
     /// Everything that keeps the server from starting with these settings on this machine.
@@ -226,7 +226,7 @@ mod tests {
             [
                 "port: is 0 and there is no other listener for clients",
                 "data-file: a is given twice",
-                "data-file-size: must be at least 64 MiB",
+                "data-file-size: must be at least 80 MiB",
                 "threads: 5 pinned threads on the CPUs 0-3: give more CPUs or --no-pin-workers",
             ]
         );

@@ -267,32 +267,29 @@ pub static OPTIONS: &[Opt] = &[
         Group::Cores,
         "foreground-budget-us",
         "US",
-        "time that commands may take in one turn of the loop",
+        "time slice of commands; defrag that writers wait for may take a quarter of it a turn",
         |c| c.threads.foreground_budget_us.to_string(),
         |c, v| put(&mut c.threads.foreground_budget_us, integer(v, 1, US_MAX)),
     )
-    .live()
-    .later(),
+    .live(),
     one(
         Group::Cores,
         "background-budget-us",
         "US",
-        "time that maintenance may take in one turn of the loop",
+        "time that defrag may take in one turn of the loop",
         |c| c.threads.background_budget_us.to_string(),
         |c, v| put(&mut c.threads.background_budget_us, integer(v, 1, US_MAX)),
     )
-    .live()
-    .later(),
+    .live(),
     one(
         Group::Cores,
         "background-warrant-percent",
         "N",
-        "share of a core that maintenance gets even when there are commands to run",
+        "share of a core that defrag gets even when there are commands to run",
         |c| c.threads.background_warrant_percent.to_string(),
         |c, v| put(&mut c.threads.background_warrant_percent, integer(v, 0, 90)),
     )
-    .live()
-    .later(),
+    .live(),
     one(
         Group::Memory,
         "maxmemory",
@@ -329,8 +326,7 @@ pub static OPTIONS: &[Opt] = &[
         |c| show_yes_no(c.maintenance.defrag_paused),
         |c, v| put(&mut c.maintenance.defrag_paused, yes_no(v)),
     )
-    .live()
-    .later(),
+    .live(),
     one(
         Group::Maintenance,
         "defrag-max-active-per-device",
@@ -339,8 +335,7 @@ pub static OPTIONS: &[Opt] = &[
         |c| c.maintenance.defrag_max_active_per_device.to_string(),
         |c, v| put(&mut c.maintenance.defrag_max_active_per_device, integer(v, 1, 1024)),
     )
-    .live()
-    .later(),
+    .live(),
     one(
         Group::Maintenance,
         "defrag-sleep-ms",
@@ -349,8 +344,7 @@ pub static OPTIONS: &[Opt] = &[
         |c| c.maintenance.defrag_sleep_ms.to_string(),
         |c, v| put(&mut c.maintenance.defrag_sleep_ms, integer(v, 0, MS_MAX)),
     )
-    .live()
-    .later(),
+    .live(),
     one(
         Group::Maintenance,
         "defrag-record-sleep-us",
@@ -359,8 +353,7 @@ pub static OPTIONS: &[Opt] = &[
         |c| c.maintenance.defrag_record_sleep_us.to_string(),
         |c, v| put(&mut c.maintenance.defrag_record_sleep_us, integer(v, 0, US_MAX)),
     )
-    .live()
-    .later(),
+    .live(),
     one(
         Group::Maintenance,
         "tomb-raider-interval-ms",

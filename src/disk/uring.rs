@@ -12,7 +12,7 @@ use std::time::Duration;
 use io_uring::{opcode, types};
 
 use super::{Counts, Disk, Done, Errno, Geometry, Io, Op};
-use crate::mem::{Region, Slots, Ticket};
+use crate::mem::{Region, Slots};
 use crate::ring::{Class, Completion, Ring, user_data};
 
 /// Requests of one core in flight on all devices.
@@ -29,19 +29,19 @@ impl Device {
     /// Opens a regular file or block device for direct I/O and learns its geometry. A device that
     /// another process has open is refused with `ResourceBusy`.
     pub fn open(path: &Path) -> io::Result<Device> {
+        let kind = path.metadata()?.file_type();
+        if !kind.is_block_device() && !kind.is_file() {
+            return Err(io::Error::other("it is neither a regular file nor a block device"));
+        }
         // O_NONBLOCK keeps io_uring from handing reads of a tmpfs file to worker threads.
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .custom_flags(libc::O_DIRECT | libc::O_NONBLOCK | libc::O_CLOEXEC)
             .open(path)?;
-        let kind = file.metadata()?.file_type();
-        let size_bytes = if kind.is_block_device() {
-            block_device_size(&file)?
-        } else if kind.is_file() {
-            file.metadata()?.len()
-        } else {
-            return Err(io::Error::other("is neither a regular file nor a block device"));
+        let size_bytes = match kind.is_block_device() {
+            true => block_device_size(&file)?,
+            false => file.metadata()?.len(),
         };
         let sector_size = sector_size(&file, kind.is_block_device())?;
         let volatile_cache = !kind.is_block_device() || has_write_cache(path);
@@ -147,29 +147,30 @@ impl UringDisk {
         self.fixed
     }
 
-    fn queue(&mut self, ticket: Ticket) {
-        let Some(request) = self.requests.get_mut(ticket) else { return };
+    /// Queues what is left of the request at `index`.
+    fn queue(&mut self, index: usize) {
+        let Some(request) = self.requests.at_mut(index) else { return };
         let fd = types::Fd(fd(&self.devices, request.io.device));
         let done = request.progress;
         let entry = match &mut request.io.op {
             Op::Read { offset, len, buf } => {
                 let at = *offset + u64::from(done);
                 let len = *len - done;
-                let index = buf.region_index();
+                let region = buf.region_index();
                 let start = buf[done as usize..].as_mut_ptr();
-                if self.fixed && index != u16::MAX {
-                    opcode::ReadFixed::new(fd, start, len, index).offset(at).build()
+                if self.fixed && region != u16::MAX {
+                    opcode::ReadFixed::new(fd, start, len, region).offset(at).build()
                 } else {
                     opcode::Read::new(fd, start, len).offset(at).build()
                 }
             }
             Op::Write { offset, data } => {
                 let at = *offset + u64::from(done);
-                let index = data.region_index();
+                let region = data.region_index();
                 let rest = &data.as_slice()[done as usize..];
                 let (start, len) = (rest.as_ptr(), rest.len() as u32);
-                if self.fixed && index != u16::MAX {
-                    opcode::WriteFixed::new(fd, start, len, index).offset(at).build()
+                if self.fixed && region != u16::MAX {
+                    opcode::WriteFixed::new(fd, start, len, region).offset(at).build()
                 } else {
                     opcode::Write::new(fd, start, len).offset(at).build()
                 }
@@ -177,15 +178,14 @@ impl UringDisk {
             Op::Flush => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
         };
         // The table holds fewer than 2^16 requests, and each completes exactly once.
-        let entry = entry.user_data(user_data(Class::Disk, 0, ticket.index() as u64));
+        let entry = entry.user_data(user_data(Class::Disk, 0, index as u64));
         // SAFETY: the request, and with it the buffer, stays in the table until its completion.
         unsafe { self.ring.push(entry) };
     }
 
     fn finish(&mut self, completion: Completion) -> Option<Done> {
         let index = completion.payload() as usize;
-        let ticket = self.requests.ticket_at(index)?;
-        let request = self.requests.get_mut(ticket)?;
+        let request = self.requests.at_mut(index)?;
         let want = match &request.io.op {
             Op::Read { len, .. } => *len,
             Op::Write { data, .. } => data.as_slice().len() as u32,
@@ -193,7 +193,7 @@ impl UringDisk {
         };
         let result = match completion.result {
             error if error == -libc::EAGAIN || error == -libc::EINTR => {
-                self.queue(ticket);
+                self.queue(index);
                 return None;
             }
             error if error < 0 => Err(Errno(-error)),
@@ -201,18 +201,18 @@ impl UringDisk {
             bytes => {
                 request.progress += bytes as u32;
                 if request.progress < want {
-                    self.queue(ticket);
+                    self.queue(index);
                     return None;
                 }
                 Ok(())
             }
         };
-        let request = self.requests.remove(ticket)?;
-        let buf = match request.io.op {
+        let Request { io: Io { device, tag, op }, .. } = self.requests.remove_at(index)?;
+        let buf = match op {
             Op::Read { buf, .. } => Some(buf),
             Op::Write { .. } | Op::Flush => None,
         };
-        Some(Done { device: request.io.device, tag: request.io.tag, result, buf })
+        Some(Done { device, tag, result, buf })
     }
 }
 
@@ -225,7 +225,7 @@ impl Disk for UringDisk {
         self.counts.add(&io.op);
         let request = Request { io, progress: 0 };
         let ticket = self.requests.insert(request).map_err(|request| request.io)?;
-        self.queue(ticket);
+        self.queue(ticket.index());
         Ok(())
     }
 

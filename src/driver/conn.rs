@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::stream::Stream;
 use crate::command::session::Session;
 use crate::net::Tx;
 use crate::resp::ParseState;
@@ -68,6 +69,8 @@ pub struct Conn {
     owed: VecDeque<Owed>,
     /// Sequence number of `owed[0]`.
     first: u32,
+    /// Replies that come in parts.
+    pub streams: VecDeque<Stream>,
     /// Pieces that leave as they are.
     out: VecDeque<Tx>,
     /// Small replies that leave together, behind `out`.
@@ -81,8 +84,8 @@ pub struct Conn {
     pub sending: bool,
     /// Close when everything owed has been sent; no further command is executed.
     pub closing: bool,
-    /// The last command works on several cores: the next one starts when it is done, so that it
-    /// cannot overtake.
+    /// The last command works on several cores, or on all keys: the next one starts when it is
+    /// done, so that it cannot overtake.
     pub barrier: bool,
     /// Commands wait for room or for earlier ones.
     pub stalled: bool,
@@ -101,6 +104,7 @@ impl Conn {
             parse: ParseState::default(),
             owed: VecDeque::new(),
             first: 0,
+            streams: VecDeque::new(),
             out: VecDeque::new(),
             tail: Vec::new(),
             reply_bytes: 0,
@@ -139,6 +143,7 @@ impl Conn {
     pub fn is_congested(&self) -> bool {
         self.reply_bytes + self.expected_bytes > OUT_BYTES_MAX
             || self.owed.len() > OWED_MAX
+            || !self.streams.is_empty()
             || (self.barrier && !self.owed.is_empty())
     }
 
@@ -172,19 +177,57 @@ impl Conn {
     pub fn fill(&mut self, seq: Seq, tx: Tx, spares: &mut Spares) {
         let place = seq.0.wrapping_sub(self.first) as usize;
         let Some(owed) = self.owed.get_mut(place) else { return };
-        match owed {
-            Owed::Waiting => {
-                self.reply_bytes += tx.len();
-                *owed = Owed::Ready(tx);
-            }
-            Owed::Muted => *owed = Owed::Ready(Tx::Bytes(Vec::new())),
+        let tx = match owed {
+            Owed::Waiting => tx,
+            Owed::Muted => Tx::Bytes(Vec::new()),
             Owed::Ready(_) => panic!("one reply given twice"),
+        };
+        self.reply_bytes += tx.len();
+        if place > 0 {
+            *owed = Owed::Ready(tx);
+            return;
         }
+        self.owed.pop_front();
+        self.first = self.first.wrapping_add(1);
+        self.push_out(tx, spares);
+        self.release(spares);
+    }
+
+    /// Lets the replies leave that are complete up to the first gap.
+    fn release(&mut self, spares: &mut Spares) {
         while let Some(Owed::Ready(_)) = self.owed.front() {
             let Some(Owed::Ready(tx)) = self.owed.pop_front() else { break };
             self.first = self.first.wrapping_add(1);
             self.push_out(tx, spares);
         }
+    }
+
+    /// Whether the client wants no reply at this place.
+    pub fn is_muted(&self, seq: Seq) -> bool {
+        let place = seq.0.wrapping_sub(self.first) as usize;
+        matches!(self.owed.get(place), Some(Owed::Muted))
+    }
+
+    /// The stream whose turn it is: nothing is owed before it.
+    pub fn stream_in_front(&mut self) -> Option<&mut Stream> {
+        let first = self.first;
+        self.streams.iter_mut().find(|stream| stream.seq.0 == first)
+    }
+
+    /// A piece of the reply that is first in line.
+    pub fn feed(&mut self, tx: Tx, spares: &mut Spares) {
+        self.reply_bytes += tx.len();
+        self.push_out(tx, spares);
+    }
+
+    /// The last piece of the stream that is first in line.
+    pub fn end_stream(&mut self, tx: Tx, spares: &mut Spares) {
+        self.feed(tx, spares);
+        let first = self.first;
+        self.streams.retain(|stream| stream.seq.0 != first);
+        self.owed.pop_front();
+        self.first = self.first.wrapping_add(1);
+        self.release(spares);
     }
 
     /// The buffer that an immediate reply is appended to: what leaves next when nothing is owed
@@ -226,6 +269,7 @@ impl Conn {
     }
 
     /// The buffer in which small replies are gathered.
+    #[inline(always)]
     fn tail(&mut self, spares: &mut Spares) -> &mut Vec<u8> {
         if self.tail.len() >= TAIL_BYTES_MAX {
             self.end_tail();
@@ -243,6 +287,7 @@ impl Conn {
         }
     }
 
+    #[inline]
     fn push_out(&mut self, tx: Tx, spares: &mut Spares) {
         let alone = !self.has_output() && !self.sending && self.owed.is_empty();
         if tx.len() >= GATHER_BYTES_MAX || (alone && matches!(tx, Tx::Value { .. })) {

@@ -6,13 +6,16 @@ use crate::disk::Disk;
 use crate::net::{Net, SocketId};
 use crate::resp::{Args, Proto, Reply};
 use crate::shard::index::{Found, KeyHash};
+use crate::shard::parts::Chain;
 use crate::shard::segment::Epoch;
 use crate::shard::view::{Fault, KeyState, Meta, Resident, Stop, View, Write};
 use crate::shard::{AppendError, Lsn, Shard, UnitOp, UnitWrite};
 
 use super::Core;
 use super::intent::{KeyId, Mode};
+use super::large::{Writing, is_large};
 use super::message::Origin;
+use super::parts::Assembly;
 
 /// The error replies of the engine. docs/ARCHITECTURE.md says what each means.
 pub const FULL: &str = "NOSPACE the data devices are full: delete keys or add a device";
@@ -60,6 +63,8 @@ pub(crate) struct Value {
     /// Life of the record's segment then: later the place may belong to another.
     pub epoch: Epoch,
     pub bytes: Bytes,
+    /// Where the value is when it is in parts.
+    pub chain: Option<Chain>,
 }
 
 #[derive(Debug, Default)]
@@ -68,13 +73,32 @@ pub(crate) enum Bytes {
     Missing,
     /// A copy: device buffers are few, and a command may name many keys.
     Loaded(Vec<u8>),
+    /// Some parts of a value in parts, from `start` on.
+    Range {
+        start: usize,
+        bytes: Vec<u8>,
+    },
+    Assembling(Box<Assembly>),
 }
 
 impl Value {
     fn resident(&self) -> Resident<'_> {
         match &self.bytes {
-            Bytes::Missing => Resident::No,
+            Bytes::Missing | Bytes::Assembling(_) => Resident::No,
             Bytes::Loaded(bytes) => Resident::Yes(bytes),
+            Bytes::Range { start, bytes } => Resident::Range { start: *start, bytes },
+        }
+    }
+
+    /// Whether the bytes that `fault` asks for are still to be read.
+    pub fn lacks(&self, fault: Fault) -> bool {
+        match (&self.bytes, fault) {
+            (Bytes::Missing | Bytes::Assembling(_), _) => self.found.is_some(),
+            (Bytes::Range { start: from, bytes }, Fault::Range { start, end, .. }) => {
+                start < *from || end > from + bytes.len()
+            }
+            (Bytes::Range { .. }, _) => true,
+            (Bytes::Loaded(_), _) => false,
         }
     }
 }
@@ -101,6 +125,8 @@ pub(crate) enum Attempt {
     Wait(Fault),
     /// The log has no buffer free; nothing has happened.
     Busy,
+    /// What it writes takes more than a moment: a task has to do it, which holds the keys.
+    Large(Box<Writing>),
 }
 
 /// Finds the distinct keys of a command. `places` stays empty when no key is named twice.
@@ -197,7 +223,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     /// Runs a command of a local connection on local keys.
     fn local(&mut self, socket: SocketId, run: &Run<'_>) -> Flow {
         if self.is_blocked(run) {
-            let origin = self.reserve(socket);
+            let origin = self.reserve_expecting(socket, run.args.len_bytes() as u32);
             self.task_start(origin, run, Vec::new());
             return Flow::Continue;
         }
@@ -212,8 +238,16 @@ impl<N: Net, D: Disk> Core<N, D> {
             }
             Attempt::Wait(_) => {
                 self.finish(socket, out, start, None);
-                let expected = values.iter().filter_map(|value| value.meta?.value_len).sum();
+                let lens = values.iter().filter_map(|value| value.meta?.value_len);
+                let expected = lens.fold(0, u32::saturating_add);
                 let origin = self.reserve_expecting(socket, expected);
+                self.task_start(origin, run, values);
+                Flow::Continue
+            }
+            Attempt::Large(_) => {
+                self.finish(socket, out, start, None);
+                // A large argument counts until its reply is there: the next one waits.
+                let origin = self.reserve_expecting(socket, run.args.len_bytes() as u32);
                 self.task_start(origin, run, values);
                 Flow::Continue
             }
@@ -240,9 +274,16 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     pub(super) fn look_one(&self, key: &KeyRef, now_ms: u64) -> Value {
         let found = self.shard.lookup(key.db, &key.hash, now_ms);
-        let meta = found.as_ref().map(Shard::meta);
+        let mut meta = found.as_ref().map(Shard::meta);
         let epoch = found.as_ref().map(|found| self.shard.epoch_of(&found.entry));
-        Value { found, meta, epoch: epoch.unwrap_or_default(), bytes: Bytes::Missing }
+        let epoch = epoch.unwrap_or_default();
+        let mut chain = None;
+        if let Some(known) = meta.as_mut().filter(|meta| meta.in_parts) {
+            chain = self.shard.chain(key.db, &key.hash);
+            let Some(chain) = &chain else { return Value::default() };
+            known.value_len = Some(chain.len);
+        }
+        Value { found, meta, epoch, bytes: Bytes::Missing, chain }
     }
 
     /// Runs the command until it is done or needs the device. `out` ends with the reply, or as
@@ -260,6 +301,10 @@ impl<N: Net, D: Disk> Core<N, D> {
         loop {
             let (result, states) = run_once(run, function, values, out);
             match result {
+                Ok(()) if states.iter().any(writes_large) => {
+                    let reply = out.split_off(start);
+                    return Attempt::Large(Box::new(Writing::new(run, values, states, reply)));
+                }
                 Ok(()) => return self.commit(run, states, start, out),
                 Err(Stop::Error(text)) => {
                     out.truncate(start);
@@ -332,6 +377,9 @@ impl<N: Net, D: Disk> Core<N, D> {
                 self.shard.put(key.db, &key.hash, state.name, *kind, value, *expire_at_ms).map(Some)
             }
             Some(Write::Delete) => self.shard.delete(key.db, &key.hash),
+            Some(Write::Patch { .. } | Write::Expire { .. }) => {
+                panic!("values in parts are written by their own task")
+            }
             None => Ok(None),
         }
     }
@@ -342,6 +390,10 @@ impl<N: Net, D: Disk> Core<N, D> {
         let mut complete = true;
         for place in wanted(run, fault, values) {
             let Some(found) = &values[place].found else { continue };
+            if values[place].chain.is_some() {
+                complete = false;
+                continue;
+            }
             let name = run.args.at(run.keys[place].arg as usize);
             match self.shard.resident(&found.entry, name) {
                 Some(record) => values[place].bytes = Bytes::Loaded(record.value.to_vec()),
@@ -399,17 +451,19 @@ fn run_once<'a>(
 
 /// The places of the values that a fault asks for and that are not there.
 pub(crate) fn wanted(run: &Run<'_>, fault: Fault, values: &[Value]) -> Vec<usize> {
-    let missing = |place: &usize| {
-        values[*place].found.is_some() && matches!(values[*place].bytes, Bytes::Missing)
-    };
+    let missing = |place: &usize| values[*place].lacks(fault);
     match fault {
         Fault::All => (0..values.len()).filter(missing).collect(),
-        Fault::Key(position) => {
+        Fault::Key(position) | Fault::Range { key: position, .. } => {
             let place =
                 if run.places.is_empty() { position } else { run.places[position] as usize };
             Some(place).into_iter().filter(missing).collect()
         }
     }
+}
+
+fn writes_large(state: &KeyState<'_>) -> bool {
+    state.write.as_ref().is_some_and(is_large)
 }
 
 pub(crate) fn mode_of(command: &Command) -> Mode {
@@ -422,6 +476,9 @@ fn unit_write<'a>(key: &KeyRef, name: &'a [u8], write: &'a Write<'a>) -> UnitWri
             UnitOp::Put { kind: *kind, value, expire_at_ms: *expire_at_ms }
         }
         Write::Delete => UnitOp::Delete,
+        Write::Patch { .. } | Write::Expire { .. } => {
+            panic!("values in parts are written by their own task")
+        }
     };
     UnitWrite { db: key.db, hash: key.hash, key: name, op }
 }

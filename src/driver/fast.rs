@@ -1,4 +1,5 @@
-//! GET and SET on keys of this core: the straight path, without allocation. A SET copies its value once, into the log buffer; a GET of a fresh value copies it out.
+//! GET and SET on keys of this core: the straight path, without allocation. A SET copies its
+//! value once, into the log buffer; a GET of a fresh value copies it out.
 //! A GET of a value on the device is answered from the buffer that the device filled, unless it is
 //! small and one of a batch, which is gathered. All device reads end here.
 
@@ -8,6 +9,7 @@ use crate::mem::{DmaBuf, Ticket};
 use crate::net::{Net, SocketId, Tx};
 use crate::resp::{Args, Proto, Reply};
 use crate::shard::index::{Entry, KeyHash};
+use crate::shard::parts::PART_BYTES;
 use crate::shard::view::Kind;
 use crate::shard::{AppendError, ReadError, ReadSpan};
 
@@ -17,6 +19,7 @@ use super::execute::{DAMAGED, Flow, key_id};
 use super::intent::Mode;
 use super::message::Origin;
 use super::output::Then;
+use super::stream::Ask;
 
 const OK: &[u8] = b"+OK\r\n";
 /// Bytes that a record has before its value: room for `$` and the length of any value.
@@ -44,6 +47,17 @@ pub(crate) enum Purpose {
         task: Ticket,
         place: u32,
     },
+    /// A part of the value of a task's key; one that a write changes; one that a client waits for.
+    Part {
+        task: Ticket,
+        place: u32,
+        number: u32,
+    },
+    Patch {
+        task: Ticket,
+        number: u32,
+    },
+    Stream(Ask),
 }
 
 /// A GET that waits for the device. Its key stands in the read's buffer, behind what is read.
@@ -130,7 +144,10 @@ impl<N: Net, D: Disk> Core<N, D> {
     fn set(&mut self, conn: &mut Conn, socket: SocketId, key: &[u8], value: &[u8]) -> Option<Flow> {
         let db = conn.session.db;
         let hash = self.shard.hash(key);
-        if !self.is_free_here(db, &hash, Mode::Exclusive) || self.is_out_of_memory() {
+        if !self.is_free_here(db, &hash, Mode::Exclusive)
+            || self.is_out_of_memory()
+            || value.len() > PART_BYTES
+        {
             return None;
         }
         let lsn = match self.shard.put(db, &hash, key, Kind::String, value, None) {
@@ -164,6 +181,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     /// [`Core::read_buffer`] with a copy of the key behind what will be read.
+    #[inline]
     fn key_buffer(&self, entry: &Entry, key: &[u8]) -> Option<(DmaBuf, ReadSpan)> {
         if self.reads.is_full() || self.disk.is_busy() {
             return None;
@@ -175,6 +193,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     /// Starts a read of the record of `entry` into `buf` (of [`Core::read_buffer`]).
+    #[inline]
     pub(super) fn read(&mut self, entry: Entry, (buf, span): (DmaBuf, ReadSpan), purpose: Purpose) {
         let op = ReadOp { entry, span, purpose };
         let Ok(ticket) = self.reads.insert(op) else {
@@ -204,13 +223,25 @@ impl<N: Net, D: Disk> Core<N, D> {
             Purpose::Walk { task, place } => {
                 self.walk_read(task, place, &read.entry, &read.span, buf);
             }
+            Purpose::Part { task, place, number } => {
+                self.part_loaded((task, place, number), &read.entry, &read.span, buf);
+            }
+            Purpose::Patch { task, number } => {
+                self.patched_loaded((task, number), &read.entry, &read.span, buf);
+            }
+            Purpose::Stream(ask) => self.part_read(ask, &read.entry, &read.span, buf),
         }
     }
 
     fn read_failed(&mut self, read: ReadOp, text: String) {
         match read.purpose {
             Purpose::Get(get) => self.reply_error(get.origin, &text),
-            Purpose::Load { task, .. } => self.task_failed(task, text),
+            Purpose::Load { task, .. }
+            | Purpose::Part { task, .. }
+            | Purpose::Patch { task, .. } => {
+                self.task_failed(task, text);
+            }
+            Purpose::Stream(ask) => self.part_answer(ask, Err(text)),
             Purpose::Walk { task, .. } => self.walk_failed(task, text),
         }
     }
@@ -255,6 +286,12 @@ impl<N: Net, D: Disk> Core<N, D> {
     /// good an answer as its old value, for both were true while the GET was under way.
     fn get_again(&mut self, get: Get, key: &[u8]) {
         let found = self.shard.lookup(get.db, &get.hash, self.now.unix_ms);
+        if let Some(chain) = self.shard.chain(get.db, &get.hash)
+            && found.as_ref().is_some_and(|found| found.entry.kind == Kind::Chain)
+            && self.stream_open(get.origin, &get.hash, chain)
+        {
+            return;
+        }
         let Some(found) = found.filter(|found| found.entry.kind == Kind::String) else {
             return self.get_reply_null(get);
         };

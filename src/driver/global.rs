@@ -113,11 +113,20 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     fn change_start(&mut self, socket: SocketId, change: Change) -> Flow {
         let origin = Some(self.reserve(socket));
+        // Later commands of the connection must not overtake it on their own core.
+        self.hold_back_later(socket);
         let changing = Changing { origin, pending: 1, failed: None, saves: false };
         let task = self.task_insert(Task::Changing(changing));
         let asker = Asker { core: self.id, task };
         self.send(0, Message::Request { asker, change });
         Flow::Continue
+    }
+
+    /// Further commands of the connection wait for the last one's reply.
+    pub(super) fn hold_back_later(&mut self, socket: SocketId) {
+        if let Some(conn) = self.conns.get_mut(socket) {
+            conn.barrier = true;
+        }
     }
 
     /// SAVE: everything acknowledged so far is on the devices when the reply leaves.

@@ -1,6 +1,8 @@
 //! Received bytes become commands. What finds no room waits here, in the connection's backlog,
 //! and no further bytes are taken from a peer once the backlogs are at their limit.
 
+use std::sync::Arc;
+
 use crate::command::session::ReplyMode;
 use crate::command::table;
 use crate::command::{Command, Handler, errors, flag};
@@ -37,6 +39,8 @@ const BACKLOG_FREE_BYTES: usize = 64 * 1024;
 const BACKLOG_KEPT_BYTES: usize = 16 * 1024;
 /// Room made at once for a large argument; more as its bytes come.
 const GROW_BYTES_MAX: usize = 8 << 20;
+/// A backlog above this may be kept by the command in it instead of being copied.
+const LENT_BYTES_MIN: usize = 512 * 1024;
 
 impl<N: Net, D: Disk> Core<N, D> {
     pub(super) fn net_event(&mut self, event: Event<N::Rx>) {
@@ -93,10 +97,38 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         let rx = std::mem::take(&mut conn.rx);
         let start = std::mem::take(&mut conn.rx_start);
+        if rx.len() > LENT_BYTES_MIN {
+            return self.consume_large(socket, rx, start);
+        }
         let used = self.consume(socket, &rx[start..]);
-        let Some(conn) = self.conns.get_mut(socket) else { return };
+        self.put_back(socket, rx, start + used);
+    }
+
+    /// [`Core::consume`] of a backlog that holds a large command: it may keep the buffer.
+    fn consume_large(&mut self, socket: SocketId, rx: Vec<u8>, start: usize) {
+        let capacity = rx.capacity();
+        let rx = Arc::new(rx);
+        self.lent = Some(Arc::clone(&rx));
+        let used = start + self.consume(socket, &rx[start..]);
+        self.lent = None;
+        match Arc::try_unwrap(rx) {
+            Ok(rx) => self.put_back(socket, rx, used),
+            Err(kept) => {
+                let rest = kept[used..].to_vec();
+                self.client_bytes = self.client_bytes + rest.capacity() - capacity;
+                self.put_back(socket, rest, 0);
+            }
+        }
+    }
+
+    /// Gives a connection its backlog back, of which `used` bytes are executed.
+    fn put_back(&mut self, socket: SocketId, rx: Vec<u8>, used: usize) {
+        let Some(conn) = self.conns.get_mut(socket) else {
+            self.client_bytes -= rx.capacity();
+            return;
+        };
         conn.rx = rx;
-        conn.rx_start = start + used;
+        conn.rx_start = used;
         if conn.backlog() == 0 {
             let before = conn.rx.capacity();
             conn.rx_start = 0;
@@ -309,10 +341,12 @@ impl<N: Net, D: Disk> Core<N, D> {
         if self.remote_in_flight >= super::REMOTE_MAX {
             return Flow::Stall;
         }
-        let expected = self.conns.get(socket).map_or(0, Conn::remote_expected);
+        // A large argument counts until its reply is there: the next one waits.
+        let large = run.args.len_bytes() as u32;
+        let expected = self.conns.get(socket).map_or(0, Conn::remote_expected).max(large);
         let origin = self.reserve_expecting(socket, expected);
-        let mut packet = self.packet();
-        packet.fill(run.args);
+        let packet = self.pack(run.args);
+        self.client_bytes -= packet.shared_bytes();
         self.remote_in_flight += 1;
         self.stats.remote_commands.add(1);
         let (command, proto) = (run.command, run.proto);
@@ -403,6 +437,9 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     pub(super) fn close(&mut self, socket: SocketId) {
         let Some(conn) = self.conns.take(socket) else { return };
+        for stream in &conn.streams {
+            self.stream_close(stream.home, stream.chain);
+        }
         self.client_bytes -= conn.rx.capacity();
         self.reply_bytes -= conn.reply_bytes();
         self.stats.clients.add(-1);

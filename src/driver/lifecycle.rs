@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::config::Settings;
 use crate::disk::{Disk, Done};
 use crate::limits::DATABASES;
 use crate::net::{Net, SocketId};
 use crate::shard::recover::Progress;
+use crate::shard::victims::DefragOptions;
 use crate::stats::Gauge;
 
 use super::{Core, Shares};
@@ -56,6 +58,17 @@ pub(crate) enum Stopping {
     Stopped,
 }
 
+/// The part of the settings that the shard follows.
+pub(super) fn defrag_options(settings: &Settings) -> DefragOptions {
+    let maintenance = &settings.maintenance;
+    DefragOptions {
+        paused: maintenance.defrag_paused,
+        max_active_per_device: maintenance.defrag_max_active_per_device,
+        sleep_ms: maintenance.defrag_sleep_ms,
+        record_sleep_us: maintenance.defrag_record_sleep_us,
+    }
+}
+
 impl<N: Net, D: Disk> Core<N, D> {
     pub fn is_stopped(&self) -> bool {
         self.stopping == Stopping::Stopped
@@ -71,8 +84,8 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// The longest time that the core may park, if something is due.
     pub fn park_limit(&self) -> Option<Duration> {
-        let waits = !self.retry.is_empty() || !self.stalled.is_empty();
-        if waits || self.stopping != Stopping::No || self.is_loading() {
+        let waits = [self.retry.is_empty(), self.asks.is_empty(), self.stalled.is_empty()];
+        if waits.contains(&false) || self.stopping != Stopping::No || self.is_loading() {
             return Some(Duration::from_millis(1));
         }
         let expiring = self.stats.expires.iter().any(|count| count.get() > 0);
@@ -111,6 +124,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         if self.id == 0 {
             recovery.take_notes().iter().for_each(|note| log::warn!("{note}"));
         }
+        recovery.take_own_notes().iter().for_each(|note| log::warn!("{note}"));
         let keys: usize = (0..DATABASES as u8).map(|db| self.shard.len(db)).sum();
         log::info!("recovered {keys} keys");
         (0..DATABASES as u8).for_each(|db| self.count_keys(db));
@@ -151,6 +165,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             self.settings = self.server.config.snapshot();
             self.shares = Shares::new(&self.settings, self.cores);
             self.shard.set_flush(self.settings.flush_max_ms, self.settings.flush_size_bytes);
+            self.shard.set_defrag(defrag_options(&self.settings));
         }
         self.loading = self.is_loading();
         if !self.loading && self.now.mono_ns >= self.next_expiry_ns {
@@ -175,6 +190,13 @@ impl<N: Net, D: Disk> Core<N, D> {
         self.stats.device_flushes.set(counts.flushes);
         self.stats.client_bytes.set((self.client_bytes + self.reply_bytes) as i64);
         self.stats.index_bytes.set(self.index_bytes as i64);
+        let moved = self.shard.defrag_counts();
+        self.stats.put_bytes.set(self.shard.put_bytes());
+        self.stats.defrag_moved_records.set(moved.records);
+        self.stats.defrag_moved_bytes.set(moved.bytes);
+        self.stats.defrag_read_bytes.set(moved.read_bytes);
+        self.stats.defrag_tombstones.set(moved.tombstones);
+        self.stats.defrag_damaged.set(moved.damaged);
     }
 
     /// Removes expired keys: a few looks each time, more while they find something.
@@ -208,6 +230,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             return;
         }
         self.next_second_ns = self.now.mono_ns + 1_000_000_000;
+        self.shard.take_defrag_notes().iter().for_each(|note| log::error!("{note}"));
         if self.id == 0 {
             self.server.sample_rate(self.now.unix_ms);
         }

@@ -1,14 +1,17 @@
 //! What cores say to each other.
 
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 use super::conn::Seq;
+use super::stream::Ask;
 use crate::command::Command;
 use crate::command::session::Gather;
 use crate::mem::Ticket;
 use crate::net::SocketId;
 use crate::resp::{Args, Proto, Span};
 use crate::shard::Lsn;
+use crate::shard::parts::Chain;
 use crate::shard::view::{Kind, Meta};
 
 /// A command in memory of its own.
@@ -16,6 +19,8 @@ use crate::shard::view::{Kind, Meta};
 pub struct Packet {
     pub bytes: Vec<u8>,
     pub spans: Vec<Span>,
+    /// The buffer that a large command came in, instead of `bytes`.
+    pub shared: Option<Arc<Vec<u8>>>,
 }
 
 impl Packet {
@@ -30,8 +35,20 @@ impl Packet {
         }
     }
 
+    /// Takes over `args`, which lie in `buffer`.
+    pub fn share(&mut self, args: Args<'_>, buffer: &Arc<Vec<u8>>) {
+        self.spans.clear();
+        self.spans.extend(args.spans_in(buffer));
+        self.shared = Some(Arc::clone(buffer));
+    }
+
     pub fn args(&self) -> Args<'_> {
-        Args::new(&self.bytes, &self.spans)
+        Args::new(self.shared.as_deref().unwrap_or(&self.bytes), &self.spans)
+    }
+
+    /// Memory that did not come from the core's own spare packets, in bytes.
+    pub fn shared_bytes(&self) -> usize {
+        self.shared.as_ref().map_or(0, |shared| shared.capacity())
     }
 }
 
@@ -87,6 +104,24 @@ pub enum Message {
         seq: Seq,
         expected: u32,
         bytes: Vec<u8>,
+    },
+    /// The reply to a `Command` comes in parts, which are asked for.
+    Stream {
+        conn: SocketId,
+        seq: Seq,
+        expected: u32,
+        home: u16,
+        chain: Chain,
+    },
+    ReadPart(Ask),
+    Part {
+        conn: SocketId,
+        seq: Seq,
+        part: Result<Vec<u8>, String>,
+    },
+    /// No more parts of the chain are asked for.
+    Unpin {
+        chain: Chain,
     },
     /// Take intents on `keys` (database, name) and tell what is known of them.
     Lock {

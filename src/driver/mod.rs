@@ -7,6 +7,7 @@
 //! * `execute`: any command on keys of this core, run at once
 //! * `task`: a command that has to wait: for the device, for a key, for room in the log
 //! * `multi`: a command on keys of several cores
+//! * `large`, `parts`, `stream`: strings in parts are written, loaded, sent
 //! * `walk`, `global`, `gather`: the whole keyspace, all connections
 //! * `output`: replies in order, buffers to the network
 
@@ -18,10 +19,14 @@ mod gather;
 mod global;
 mod input;
 mod intent;
+mod large;
 mod lifecycle;
 mod message;
 mod multi;
 mod output;
+mod parts;
+mod slice;
+mod stream;
 mod task;
 mod walk;
 
@@ -35,7 +40,7 @@ use crate::disk::{Disk, Done};
 use crate::mem::{BufPool, Slots, Ticket};
 use crate::mesh::Mesh;
 use crate::net::{Event, Net, SocketId};
-use crate::resp::Parser;
+use crate::resp::{Args, Parser};
 use crate::shard::recover::Recovery;
 use crate::shard::{OWN_TAG, Shard};
 use crate::stats::CoreStats;
@@ -101,12 +106,21 @@ pub struct Core<N: Net, D> {
     waiting: VecDeque<output::Waiting>,
     /// Tasks to be run again once there is room in the log or in the buffer pool.
     retry: VecDeque<Ticket>,
+    /// Requests for parts that found no buffer.
+    asks: VecDeque<stream::Ask>,
     /// Connections whose next command found no room.
     stalled: VecDeque<SocketId>,
     /// Connections with something to send.
     unsent: Vec<SocketId>,
     remote_in_flight: usize,
     client_bytes: usize,
+    /// Of values in parts that tasks have in memory, in bytes.
+    loaded_bytes: usize,
+    /// The buffer that the command under execution came in, when it is large: what the command
+    /// keeps of it is not copied.
+    lent: Option<Arc<Vec<u8>>>,
+    /// A task has got further and could go on at once.
+    progress: bool,
     /// Of replies that are made and not sent, in bytes.
     reply_bytes: usize,
     /// Of the index, as of the last publication.
@@ -131,6 +145,7 @@ pub struct Core<N: Net, D> {
     loading: bool,
     /// Of `settings`.
     generation: u64,
+    warrant: slice::Warrant,
 }
 
 /// What one core may take of the limits that are set for all.
@@ -205,10 +220,13 @@ impl<N: Net, D: Disk> Core<N, D> {
         let cores = parts.mesh.cores();
         let generation = parts.server.config.generation();
         let settings = parts.server.config.snapshot();
+        let mut shard = parts.shard;
+        shard.enable_defrag(parts.pool.clone());
+        shard.set_defrag(lifecycle::defrag_options(&settings));
         Core {
             id: parts.mesh.core() as u16,
             cores: cores as u32,
-            shard: parts.shard,
+            shard,
             recovery: Some(parts.recovery),
             disk: parts.disk,
             net: parts.net,
@@ -227,10 +245,14 @@ impl<N: Net, D: Disk> Core<N, D> {
             intents: Intents::default(),
             waiting: VecDeque::new(),
             retry: VecDeque::new(),
+            asks: VecDeque::new(),
             stalled: VecDeque::new(),
             unsent: Vec::new(),
             remote_in_flight: 0,
             client_bytes: 0,
+            loaded_bytes: 0,
+            lent: None,
+            progress: false,
             reply_bytes: 0,
             index_bytes: 0,
             frozen: global::Frozen::default(),
@@ -251,6 +273,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             poison_logged: false,
             loading: true,
             generation,
+            warrant: slice::Warrant::default(),
         }
     }
 
@@ -309,13 +332,18 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         self.events = events;
         self.retry_tasks();
+        self.retry_asks();
         self.retry_stalled();
         count
     }
 
-    /// Phase 5: the log's own work, then replies that it has made durable.
-    pub fn maintain(&mut self) {
+    /// Phase 5: the log's own work, then replies that it has made durable. `busy`: the turn has
+    /// had other work, so what can wait gets no more than it is owed.
+    pub fn maintain(&mut self, busy: bool) {
         self.shard.maintain(&mut self.disk, self.now);
+        let budget = self.warrant.budget(&self.settings, self.now.mono_ns, busy);
+        let spent_ns = self.shard.defrag(&mut self.disk, self.now, budget);
+        self.warrant.spend(spent_ns);
         self.release_durable();
         self.maintain_changes();
         self.maintain_self();
@@ -326,7 +354,8 @@ impl<N: Net, D: Disk> Core<N, D> {
     pub fn flush(&mut self) -> bool {
         self.flush_output();
         let waiting = self.mesh.flush();
-        waiting || !self.loopback.is_empty()
+        let progress = std::mem::take(&mut self.progress);
+        waiting || progress || !self.loopback.is_empty() || !self.unsent.is_empty()
     }
 
     /// Whether a message has arrived since the last look.
@@ -373,7 +402,23 @@ impl<N: Net, D: Disk> Core<N, D> {
         self.packets.pop().unwrap_or_default()
     }
 
-    fn recycle_packet(&mut self, packet: message::Packet) {
+    /// A packet with the arguments of a command. A large one keeps the buffer that it came in,
+    /// if it is most of that.
+    fn pack(&mut self, args: Args<'_>) -> message::Packet {
+        let mut packet = self.packet();
+        match self.lent.take_if(|lent| args.len_bytes() >= lent.len() / 2) {
+            Some(lent) => {
+                packet.share(args, &lent);
+                self.client_bytes += packet.shared_bytes();
+            }
+            None => packet.fill(args),
+        }
+        packet
+    }
+
+    fn recycle_packet(&mut self, mut packet: message::Packet) {
+        self.client_bytes -= packet.shared_bytes();
+        packet.shared = None;
         let small = packet.bytes.capacity() <= PACKET_BYTES_MAX && packet.spans.capacity() <= 4096;
         if small && self.packets.len() < PACKETS_MAX {
             self.packets.push(packet);

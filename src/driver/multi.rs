@@ -5,24 +5,29 @@
 //! once over all of them, and sends every home core what to write there. The keys stay held
 //! until each home core has written its part, so no other command sees half of it.
 
+use std::collections::VecDeque;
+
 use crate::command::{Command, flag};
 use crate::disk::Disk;
 use crate::mem::Ticket;
 use crate::net::{Net, SocketId};
-use crate::resp::{Proto, Reply};
+use crate::resp::{Args, Proto, Reply};
 use crate::shard::log::RECORD_SIZE_MAX;
-use crate::shard::view::{KeyState, Stop, Write};
+use crate::shard::view::{Fault, KeyState, Stop, Write};
 use crate::shard::{AppendError, UnitOp, UnitWrite};
 
 use super::Core;
 use super::execute::{Bytes, FULL, Flow, KeyRef, Run, TOO_LARGE, Value, append_error, mode_of};
 use super::intent::Mode;
+use super::large::{Owner, Progress, Writing, is_large_put};
 use super::message::{Asker, KeyData, KeyWrite, Message, Origin, Packet};
 use super::output::Then;
 use super::task::{Loads, Task};
 
 /// More than a record and its footer entry take beside key and value, in bytes.
 const RECORD_OVERHEAD_MAX: usize = 96;
+/// Two cores cannot both be sure of room for parts before one of them writes.
+const SPREAD: &str = "ERR values of more than 1012 KiB can be set on one core only by one command";
 
 /// The coordinating side.
 #[derive(Debug)]
@@ -39,9 +44,10 @@ pub(crate) struct Multi {
     parts: Vec<Part>,
     /// Answers still to come in the present step.
     pending: usize,
-    /// Parts that only delete. They are sent when those that put have succeeded: a RENAME whose
-    /// new name finds no room must not lose the old one.
-    deletes: Vec<(u16, Ticket, Vec<KeyWrite>)>,
+    /// What is sent when the commits before have succeeded: a value in parts goes first, for it
+    /// takes the longest and may find no room; deletes go last, for a RENAME whose new name finds
+    /// no room must not lose the old one.
+    stages: VecDeque<Vec<(u16, Ticket, Vec<KeyWrite>)>>,
     failed: Option<String>,
     reply: Vec<u8>,
 }
@@ -72,6 +78,7 @@ pub(crate) struct Hold {
     grows: bool,
     pub names: Vec<Vec<u8>>,
     pub loads: Loads,
+    writing: Option<Writing>,
     step: Step,
 }
 
@@ -81,6 +88,7 @@ enum Step {
     Held,
     Loading,
     Committing(Vec<KeyWrite>),
+    Writing,
 }
 
 impl Multi {
@@ -100,6 +108,7 @@ impl Multi {
     fn fits(&self, writes: &[KeyWrite]) -> bool {
         let args = self.packet.args();
         let size = |place: u32| match &writes[place as usize] {
+            write if is_large_put(write) => RECORD_OVERHEAD_MAX,
             KeyWrite::Put { value, .. } => {
                 let name = args.at(self.keys[place as usize].arg as usize);
                 name.len() + value.len() + RECORD_OVERHEAD_MAX
@@ -108,6 +117,12 @@ impl Multi {
         };
         let part_size = |part: &Part| part.places.iter().map(|&place| size(place)).sum::<usize>();
         self.parts.iter().all(|part| part_size(part) <= RECORD_SIZE_MAX)
+    }
+
+    /// Whether at most one core has values in parts to write: two could not both be sure of room.
+    fn is_settled_by_one(&self, writes: &[KeyWrite]) -> bool {
+        let is_large = |&place: &u32| is_large_put(&writes[place as usize]);
+        self.parts.iter().filter(|part| part.places.iter().any(is_large)).count() <= 1
     }
 
     /// Takes over what part `part` tells of its keys.
@@ -126,8 +141,7 @@ impl Multi {
 impl<N: Net, D: Disk> Core<N, D> {
     pub(super) fn multi_start(&mut self, socket: SocketId, run: &Run<'_>) -> Flow {
         let origin = self.reserve(socket);
-        let mut packet = self.packet();
-        packet.fill(run.args);
+        let packet = self.pack(run.args);
         let multi = Multi {
             origin,
             command: run.command,
@@ -140,7 +154,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             seed: run.seed,
             parts: self.split(run),
             pending: 0,
-            deletes: Vec::new(),
+            stages: VecDeque::new(),
             failed: None,
             reply: Vec::new(),
         };
@@ -253,9 +267,10 @@ impl<N: Net, D: Disk> Core<N, D> {
                 None => run_all(&multi.run(), &multi.values, &mut out),
             };
             match outcome {
-                Ok(writes) if !multi.fits(&writes) => {
+                Ok(writes) if !multi.fits(&writes) || !multi.is_settled_by_one(&writes) => {
                     out.clear();
-                    Reply::new(&mut out, multi.proto).error(TOO_LARGE);
+                    let text = if multi.fits(&writes) { SPREAD } else { TOO_LARGE };
+                    Reply::new(&mut out, multi.proto).error(text);
                     core.stats.errors.add(1);
                     core.multi_commit(multi, Vec::new());
                 }
@@ -291,26 +306,31 @@ impl<N: Net, D: Disk> Core<N, D> {
             let take =
                 |&place: &u32| std::mem::replace(&mut writes[place as usize], KeyWrite::Keep);
             let writes: Vec<KeyWrite> = part.places.iter().map(take).collect();
-            if writes.iter().any(|write| matches!(write, KeyWrite::Put { .. })) {
-                multi.pending += 1;
-                self.send(part.core, Message::Commit { hold, writes });
+            let stage = if writes.iter().any(is_large_put) {
+                0
+            } else if writes.iter().any(|write| matches!(write, KeyWrite::Put { .. })) {
+                1
             } else {
-                multi.deletes.push((part.core, hold, writes));
-            }
+                2
+            };
+            multi.stages.resize_with(3.max(multi.stages.len()), Vec::new);
+            multi.stages[stage].push((part.core, hold, writes));
         }
-        if multi.pending == 0 {
-            self.multi_commit_deletes(multi);
-        }
+        self.multi_commit_stage(multi);
     }
 
-    /// The second step of a commit. Where the first has failed nothing is deleted.
-    fn multi_commit_deletes(&mut self, multi: &mut Multi) {
-        for (core, hold, mut writes) in std::mem::take(&mut multi.deletes) {
-            if multi.failed.is_some() {
-                writes.iter_mut().for_each(|write| *write = KeyWrite::Keep);
+    /// The next step of a commit. Where one has failed nothing more is written.
+    fn multi_commit_stage(&mut self, multi: &mut Multi) {
+        while multi.pending == 0
+            && let Some(stage) = multi.stages.pop_front()
+        {
+            for (core, hold, mut writes) in stage {
+                if multi.failed.is_some() {
+                    writes.iter_mut().for_each(|write| *write = KeyWrite::Keep);
+                }
+                multi.pending += 1;
+                self.send(core, Message::Commit { hold, writes });
             }
-            multi.pending += 1;
-            self.send(core, Message::Commit { hold, writes });
         }
     }
 
@@ -322,7 +342,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             }
             multi.pending -= 1;
             if multi.pending == 0 {
-                core.multi_commit_deletes(multi);
+                core.multi_commit_stage(multi);
             }
             done = multi.pending == 0;
         });
@@ -346,21 +366,12 @@ impl<N: Net, D: Disk> Core<N, D> {
             .map(|(db, name)| KeyRef { arg: 0, db: *db, hash: self.shard.hash(name) })
             .collect();
         let ids = refs.iter().map(KeyRef::id).collect();
-        let loads = Loads {
-            keys: refs,
-            places: Vec::new(),
-            values: Vec::new(),
-            now_ms: holding.now_ms,
-            seed: 0,
-            intents: Vec::new(),
-            pending: 0,
-            stale: false,
-            failed: None,
-        };
+        let loads = Loads::new(refs, Vec::new(), Vec::new(), holding.now_ms, 0);
+        let loads = Loads { patient: false, ..loads };
         let names = keys.into_iter().map(|(_, name)| name).collect();
         let mode = if holding.exclusive { Mode::Exclusive } else { Mode::Shared };
         let Holding { asker, part, grows, .. } = holding;
-        let hold = Hold { asker, part, grows, names, loads, step: Step::Locking };
+        let hold = Hold { asker, part, grows, names, loads, writing: None, step: Step::Locking };
         let ticket = self.task_insert(Task::Hold(hold));
         self.task_acquire(ticket, ids, mode);
     }
@@ -383,6 +394,7 @@ impl<N: Net, D: Disk> Core<N, D> {
                 false
             }
             Step::Committing(writes) => self.hold_write(ticket, hold, writes),
+            Step::Writing => self.hold_write_parts(ticket, hold),
             Step::Held => false,
         }
     }
@@ -408,12 +420,19 @@ impl<N: Net, D: Disk> Core<N, D> {
     fn hold_read(&mut self, ticket: Ticket, hold: &mut Hold) {
         if hold.loads.stale {
             hold.loads.stale = false;
+            self.loads_release(&mut hold.loads);
             self.hold_look(hold);
         }
         let failed = hold.loads.failed.take();
         let mut missing = Vec::new();
         for (place, value) in hold.loads.values.iter_mut().enumerate() {
-            let (Some(found), Bytes::Missing) = (&value.found, &value.bytes) else { continue };
+            let Some(found) = value.found.as_ref().filter(|_| value.lacks(Fault::All)) else {
+                continue;
+            };
+            if value.chain.is_some() {
+                missing.push(place);
+                continue;
+            }
             match self.shard.resident(&found.entry, &hold.names[place]) {
                 Some(record) => value.bytes = Bytes::Loaded(record.value.to_vec()),
                 None => missing.push(place),
@@ -421,7 +440,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         if failed.is_none() && !missing.is_empty() {
             hold.step = Step::Loading;
-            if !self.loads_submit(ticket, &mut hold.loads, &missing) {
+            if !self.loads_submit(ticket, &mut hold.loads, &missing, Fault::All) {
                 self.retry.push_back(ticket);
             }
             return;
@@ -442,6 +461,10 @@ impl<N: Net, D: Disk> Core<N, D> {
     /// Writes a hold's part. Returns whether that is settled; when the log is busy the hold runs
     /// again.
     fn hold_write(&mut self, ticket: Ticket, hold: &mut Hold, writes: Vec<KeyWrite>) -> bool {
+        if writes.iter().any(is_large_put) {
+            hold.writing = Some(Writing::owned(writes));
+            return self.hold_write_parts(ticket, hold);
+        }
         let units: Vec<UnitWrite<'_>> = hold.units(&writes);
         let (core, task) = (hold.asker.core, hold.asker.task);
         let appended = if units.is_empty() {
@@ -468,6 +491,32 @@ impl<N: Net, D: Disk> Core<N, D> {
         self.send(core, Message::Committed { task, result });
         true
     }
+
+    /// [`Core::hold_write`] with values in parts, over some turns.
+    fn hold_write_parts(&mut self, ticket: Ticket, hold: &mut Hold) -> bool {
+        let Some(mut writing) = hold.writing.take() else { return false };
+        let names = |place: usize| hold.names[place].as_slice();
+        let (keys, values, args) = (&hold.loads.keys, &hold.loads.values, Args::new(&[], &[]));
+        let owner = Owner { ticket, args, keys, values, names: &names };
+        let (core, task) = (hold.asker.core, hold.asker.task);
+        match self.writing_step(&owner, &mut writing) {
+            Progress::Done(Ok(lsn)) if !self.is_durable(lsn) => {
+                let message = Box::new(Message::Committed { task, result: Ok(()) });
+                self.wait_durable(lsn, Then::Send { core, message });
+                true
+            }
+            Progress::Done(end) => {
+                self.send(core, Message::Committed { task, result: end.map(|_| ()) });
+                true
+            }
+            Progress::Later | Progress::Wait | Progress::Stale => {
+                hold.writing = Some(writing);
+                hold.step = Step::Writing;
+                self.retry.push_back(ticket);
+                false
+            }
+        }
+    }
 }
 
 impl Hold {
@@ -483,7 +532,7 @@ impl Hold {
                 meta: value.meta,
                 value: match std::mem::take(&mut value.bytes) {
                     Bytes::Loaded(bytes) => Some(bytes),
-                    Bytes::Missing => None,
+                    _ => None,
                 },
             })
             .collect()
@@ -518,6 +567,9 @@ fn owned_write(state: KeyState<'_>) -> KeyWrite {
         Some(Write::Delete) => KeyWrite::Delete,
         Some(Write::Put { kind, value, expire_at_ms }) => {
             KeyWrite::Put { kind, value: value.into_owned(), expire_at_ms }
+        }
+        Some(Write::Patch { .. } | Write::Expire { .. }) => {
+            panic!("only commands on one key change a value in parts")
         }
     }
 }

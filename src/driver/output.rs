@@ -54,7 +54,7 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// A value leaves from the buffer it was read into, unless device buffers are getting scarce:
     /// peers that do not read must not keep others from reading the device.
-    fn spare_device_buffers(&mut self, tx: Tx) -> Tx {
+    pub(super) fn spare_device_buffers(&mut self, tx: Tx) -> Tx {
         match tx {
             Tx::Value { .. } if self.pool.is_scarce() => Tx::Bytes(tx.as_slice().to_vec()),
             tx => tx,
@@ -82,6 +82,8 @@ impl<N: Net, D: Disk> Core<N, D> {
         match self.settings.durability {
             Durability::Received => true,
             Durability::Written => self.shard.written_lsn() >= lsn,
+            // The bug that the simulator has to find in a build for that purpose.
+            Durability::Synced if cfg!(feature = "sim-canary") => self.shard.written_lsn() >= lsn,
             Durability::Synced => self.shard.synced_lsn() >= lsn,
         }
     }
@@ -146,6 +148,10 @@ impl<N: Net, D: Disk> Core<N, D> {
         for socket in unsent.drain(..) {
             let Some(conn) = self.conns.get_mut(socket) else { continue };
             conn.listed = false;
+            if !conn.streams.is_empty() {
+                self.stream_pump(socket);
+            }
+            let Some(conn) = self.conns.get_mut(socket) else { continue };
             if conn.stalled && !conn.is_congested() {
                 self.stalled.push_back(socket);
             }
@@ -156,6 +162,8 @@ impl<N: Net, D: Disk> Core<N, D> {
                 self.close(socket);
             }
         }
+        // A part of a stream may have been added meanwhile.
+        unsent.append(&mut self.unsent);
         self.unsent = unsent;
     }
 
@@ -163,7 +171,8 @@ impl<N: Net, D: Disk> Core<N, D> {
         if let Some(conn) = self.conns.get_mut(socket) {
             conn.sent(tx.len());
             self.reply_bytes -= tx.len();
-            if conn.has_output() || conn.stalled || conn.closing {
+            let more = conn.has_output() || !conn.streams.is_empty();
+            if more || conn.stalled || conn.closing {
                 list(&mut self.unsent, socket, conn);
             }
         }

@@ -4,9 +4,11 @@
 use crate::command::Command;
 use crate::disk::Disk;
 use crate::mem::{DmaBuf, Ticket};
-use crate::net::Net;
+use crate::net::{Net, Tx};
 use crate::resp::Proto;
 use crate::shard::index::Entry;
+use crate::shard::parts::ChainId;
+use crate::shard::view::Fault;
 use crate::shard::{ReadError, ReadSpan};
 
 use super::Core;
@@ -15,6 +17,7 @@ use super::fast::Purpose;
 use super::gather::Gathering;
 use super::global::Changing;
 use super::intent::{KeyId, Mode};
+use super::large::{Owner, Progress, Writing};
 use super::message::{Message, Origin, Packet};
 use super::multi::{Hold, Multi};
 use super::walk::{Walking, Walks};
@@ -42,6 +45,8 @@ pub(crate) struct Waiter {
     pub proto: Proto,
     pub packet: Packet,
     pub loads: Loads,
+    /// Its writes, when the command has run and writes values in parts.
+    pub writing: Option<Writing>,
 }
 
 /// Keys, the intents on them and the values read so far: what tasks of two kinds have in common.
@@ -59,6 +64,36 @@ pub(crate) struct Loads {
     /// A read met a record that has moved: look everything up again.
     pub stale: bool,
     pub failed: Option<String>,
+    /// Chains that stay as they are while their bytes are read, and the memory for these.
+    pub pins: Vec<ChainId>,
+    pub large_bytes: usize,
+    /// It may wait for that memory; who is waited for by other cores may not.
+    pub patient: bool,
+}
+
+impl Loads {
+    pub fn new(
+        keys: Vec<KeyRef>,
+        places: Vec<u32>,
+        values: Vec<Value>,
+        now_ms: u64,
+        seed: u64,
+    ) -> Loads {
+        Loads {
+            keys,
+            places,
+            values,
+            now_ms,
+            seed,
+            intents: Vec::new(),
+            pending: 0,
+            stale: false,
+            failed: None,
+            pins: Vec::new(),
+            large_bytes: 0,
+            patient: true,
+        }
+    }
 }
 
 impl Waiter {
@@ -112,21 +147,11 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// Makes a command wait. `values` are what it has looked up already, if it has run.
     pub(super) fn task_start(&mut self, origin: Origin, run: &Run<'_>, values: Vec<Value>) {
-        let mut packet = self.packet();
-        packet.fill(run.args);
-        let loads = Loads {
-            keys: run.keys.to_vec(),
-            places: run.places.to_vec(),
-            values,
-            now_ms: run.now_ms,
-            seed: run.seed,
-            intents: Vec::new(),
-            pending: 0,
-            stale: false,
-            failed: None,
-        };
+        let packet = self.pack(run.args);
+        let (keys, places) = (run.keys.to_vec(), run.places.to_vec());
+        let loads = Loads::new(keys, places, values, run.now_ms, run.seed);
         let (command, proto) = (run.command, run.proto);
-        self.waiter_start(Waiter { origin, command, proto, packet, loads });
+        self.waiter_start(Waiter { origin, command, proto, packet, loads, writing: None });
     }
 
     fn waiter_start(&mut self, waiter: Waiter) {
@@ -165,7 +190,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     /// One of the things that a task waits for has come; runs it when that was the last.
-    fn task_step(&mut self, ticket: Ticket) {
+    pub(super) fn task_step(&mut self, ticket: Ticket) {
         let Some(loads) = self.task_loads(ticket) else { return };
         loads.pending -= 1;
         if loads.pending == 0 {
@@ -183,13 +208,15 @@ impl<N: Net, D: Disk> Core<N, D> {
             _ => Next::Wait,
         };
         match (next, *task) {
-            (Next::Finished, Task::Command(waiter)) => {
+            (Next::Finished, Task::Command(mut waiter)) => {
                 self.tasks.remove(ticket);
                 self.recycle_packet(waiter.packet);
+                self.loads_release(&mut waiter.loads);
                 self.release_intents(waiter.loads.intents);
             }
-            (Next::Finished, Task::Hold(hold)) => {
+            (Next::Finished, Task::Hold(mut hold)) => {
                 self.tasks.remove(ticket);
+                self.loads_release(&mut hold.loads);
                 self.release_intents(hold.loads.intents);
             }
             (Next::Finished, Task::Walking(_)) => {
@@ -205,12 +232,29 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     fn waiter_run(&mut self, ticket: Ticket, waiter: &mut Waiter) -> Next {
         if let Some(text) = waiter.loads.failed.take() {
-            self.reply_error(waiter.origin, &text);
-            return Next::Finished;
+            match &mut waiter.writing {
+                Some(writing) => writing.failed = Some(text),
+                None => {
+                    self.reply_error(waiter.origin, &text);
+                    return Next::Finished;
+                }
+            }
+        }
+        if waiter.writing.is_some() {
+            return self.waiter_write(ticket, waiter);
         }
         if waiter.loads.stale || waiter.loads.values.is_empty() {
             waiter.loads.stale = false;
+            self.loads_release(&mut waiter.loads);
             waiter.loads.values = self.look(&waiter.run());
+        }
+        if waiter.command.name == "get"
+            && let Some(chain) = waiter.loads.values[0].chain
+        {
+            let hash = waiter.loads.keys[0].hash;
+            waiter.loads.stale = true;
+            let opened = self.stream_open(waiter.origin, &hash, chain);
+            return if opened { Next::Finished } else { Next::Retry };
         }
         let mut values = std::mem::take(&mut waiter.loads.values);
         let mut out = self.spare();
@@ -225,14 +269,51 @@ impl<N: Net, D: Disk> Core<N, D> {
                 self.recycle(out);
                 Next::Retry
             }
+            Attempt::Large(writing) => {
+                self.recycle(out);
+                waiter.writing = Some(*writing);
+                self.waiter_write(ticket, waiter)
+            }
             Attempt::Wait(fault) => {
                 self.recycle(out);
                 let places = wanted(&waiter.run(), fault, &waiter.loads.values);
-                if self.loads_submit(ticket, &mut waiter.loads, &places) {
+                if self.loads_submit(ticket, &mut waiter.loads, &places, fault) {
                     Next::Wait
                 } else {
                     Next::Retry
                 }
+            }
+        }
+    }
+
+    /// Goes on with the writes of a command that has run.
+    fn waiter_write(&mut self, ticket: Ticket, waiter: &mut Waiter) -> Next {
+        let Some(mut writing) = waiter.writing.take() else { return Next::Retry };
+        let (args, loads) = (waiter.packet.args(), &waiter.loads);
+        let names = |place: usize| args.at(loads.keys[place].arg as usize);
+        let (keys, values) = (&loads.keys, &loads.values);
+        let owner = Owner { ticket, args, keys, values, names: &names };
+        match self.writing_step(&owner, &mut writing) {
+            Progress::Done(Ok(lsn)) => {
+                self.reply_durable(waiter.origin, writing.reply, Some(lsn));
+                Next::Finished
+            }
+            Progress::Done(Err(text)) => {
+                self.reply_error(waiter.origin, &text);
+                Next::Finished
+            }
+            Progress::Stale => {
+                waiter.loads.stale = true;
+                Next::Retry
+            }
+            Progress::Later => {
+                waiter.writing = Some(writing);
+                Next::Retry
+            }
+            Progress::Wait => {
+                waiter.writing = Some(writing);
+                waiter.loads.pending += 1;
+                Next::Wait
             }
         }
     }
@@ -244,8 +325,13 @@ impl<N: Net, D: Disk> Core<N, D> {
         ticket: Ticket,
         loads: &mut Loads,
         places: &[usize],
+        fault: Fault,
     ) -> bool {
         for &place in places {
+            if loads.values[place].chain.is_some() {
+                self.parts_submit(ticket, loads, place, fault);
+                continue;
+            }
             let Some(found) = &loads.values[place].found else { continue };
             let entry = found.entry;
             if self.shard.epoch_of(&entry) != loads.values[place].epoch {
@@ -354,21 +440,15 @@ impl<N: Net, D: Disk> Core<N, D> {
         let (now_ms, seed) = (self.now.unix_ms, self.next_seed());
         let run = Run { command, args, keys: &keys, places: &places, proto, now_ms, seed };
         let started = self.run_remote(origin, &run);
-        let waits = started.map(|values| Loads {
-            keys: keys.clone(),
-            places: places.clone(),
-            values,
-            now_ms,
-            seed,
-            intents: Vec::new(),
-            pending: 0,
-            stale: false,
-            failed: None,
-        });
+        let waits =
+            started.map(|values| Loads::new(keys.clone(), places.clone(), values, now_ms, seed));
         self.keys = keys;
         match waits {
             None => self.recycle_packet(packet),
-            Some(loads) => self.waiter_start(Waiter { origin, command, proto, packet, loads }),
+            Some(loads) => {
+                let writing = None;
+                self.waiter_start(Waiter { origin, command, proto, packet, loads, writing });
+            }
         }
     }
 
@@ -384,7 +464,7 @@ impl<N: Net, D: Disk> Core<N, D> {
                 self.reply_durable(origin, out, lsn);
                 None
             }
-            Attempt::Busy | Attempt::Wait(_) => {
+            Attempt::Busy | Attempt::Wait(_) | Attempt::Large(_) => {
                 self.recycle(out);
                 Some(values)
             }
@@ -396,6 +476,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         match message {
             Message::Adopt(fd) => self.adopt(fd),
             Message::Command { origin, command, db, proto, packet } => {
+                self.client_bytes += packet.shared_bytes();
                 self.command_remote(origin, command, db, proto, packet);
             }
             Message::Reply { conn, seq, expected, bytes } => {
@@ -406,6 +487,16 @@ impl<N: Net, D: Disk> Core<N, D> {
                 }
                 self.reply(origin, bytes);
             }
+            Message::Stream { conn, seq, expected, home, chain } => {
+                self.remote_in_flight -= 1;
+                let origin = Origin { expected, ..self.origin(conn, seq) };
+                self.stream_start(origin, home, chain);
+            }
+            Message::ReadPart(ask) => self.part_ask(ask),
+            Message::Part { conn, seq, part } => {
+                self.stream_feed(conn, seq, part.map(Tx::Bytes));
+            }
+            Message::Unpin { chain } => self.shard.unpin(&chain.id),
             Message::Lock { .. }
             | Message::Locked { .. }
             | Message::Load { .. }

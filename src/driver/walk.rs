@@ -77,6 +77,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         let Some(conn) = self.conns.get(socket) else { return Flow::Close };
         let (db, proto) = (conn.session.db, conn.session.proto);
         let origin = self.reserve(socket);
+        self.hold_back_later(socket);
         let mut walk = Walk {
             db,
             cursor: 0,
@@ -240,7 +241,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         for _ in 0..walk.count.max(16) {
             cursor = self.shard.scan(walk.db, cursor, &mut |id, entry, expire_at_ms| {
                 let live = expire_at_ms.is_none_or(|at_ms| at_ms > walk.now_ms);
-                if live && walk.kind.is_none_or(|kind| kind == entry.kind) {
+                if live && walk.kind.is_none_or(|kind| kind == entry.kind.of_value()) {
                     entries.push(self.visit(Some(id), entry));
                 }
             });

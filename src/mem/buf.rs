@@ -44,10 +44,13 @@ struct Free {
 }
 
 impl Free {
+    #[inline]
     fn take(&mut self, order: usize, order_max: usize) -> Option<u32> {
-        if let Some(block) = self.stacks[order].pop() {
-            return Some(block);
-        }
+        self.stacks[order].pop().or_else(|| self.split_or_merge(order, order_max))
+    }
+
+    #[cold]
+    fn split_or_merge(&mut self, order: usize, order_max: usize) -> Option<u32> {
         self.split(order, order_max).or_else(|| {
             self.merge(order_max);
             self.stacks[order].pop().or_else(|| self.split(order, order_max))
@@ -106,6 +109,7 @@ impl BufPool {
     }
 
     /// A buffer of at least `len` bytes, or `None` when the pool has none free now.
+    #[inline]
     pub fn get(&self, len: usize) -> Option<DmaBuf> {
         let order = order_of(len);
         if order > self.inner.order_max {

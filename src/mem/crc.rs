@@ -50,14 +50,14 @@ mod x86 {
     #[target_feature(enable = "sse4.2,pclmulqdq")]
     pub fn append(crc: u32, bytes: &[u8]) -> u32 {
         let mut crc = u64::from(!crc);
-        let (words, tail) = bytes.as_chunks::<8>();
-        let (long, words) = words.as_chunks::<{ 3 * LONG }>();
-        for block in long {
+        let (mut words, tail) = bytes.as_chunks::<8>();
+        while let Some((block, rest)) = words.split_first_chunk() {
             crc = three::<LONG, { 3 * LONG }>(crc, block);
+            words = rest;
         }
-        let (short, words) = words.as_chunks::<{ 3 * SHORT }>();
-        for block in short {
+        while let Some((block, rest)) = words.split_first_chunk() {
             crc = three::<SHORT, { 3 * SHORT }>(crc, block);
+            words = rest;
         }
         for word in words {
             crc = _mm_crc32_u64(crc, u64::from_le_bytes(*word));

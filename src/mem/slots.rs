@@ -70,14 +70,24 @@ impl<T> Slots<T> {
 
     /// Takes the value out; the ticket is worthless from now on.
     pub fn remove(&mut self, ticket: Ticket) -> Option<T> {
-        let slot = self.slots.get_mut(ticket.index())?;
-        if slot.generation != ticket.generation {
+        if self.slots.get(ticket.index())?.generation != ticket.generation {
             return None;
         }
+        self.remove_at(ticket.index())
+    }
+
+    /// Takes the value at `index` out, whichever use of the slot that is.
+    pub fn remove_at(&mut self, index: usize) -> Option<T> {
+        let slot = self.slots.get_mut(index)?;
         let value = slot.value.take()?;
         slot.generation = slot.generation.wrapping_add(1);
-        self.free.push(ticket.index);
+        self.free.push(index as u32);
         Some(value)
+    }
+
+    /// The value at `index`, whichever use of the slot that is.
+    pub fn at_mut(&mut self, index: usize) -> Option<&mut T> {
+        self.slots.get_mut(index)?.value.as_mut()
     }
 
     /// The ticket of the value at `index`, if there is one.

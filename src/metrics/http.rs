@@ -21,29 +21,29 @@ const REQUEST_MAX_BYTES: usize = 8 << 10;
 /// Pause after a failed accept, which is a lack of file descriptors more often than not.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Listens on these addresses (`true`: may be missing) and serves them until the process ends.
-/// Returns those that it listens on. The error names the address that cannot be had.
-pub fn serve(
-    addresses: &[(SocketAddr, bool)],
-    sources: &Arc<Sources>,
-) -> Result<Vec<SocketAddr>, String> {
-    let mut local = Vec::new();
+/// Listens on these addresses (`true`: may be missing). The error names the address that cannot
+/// be had.
+pub fn bind(addresses: &[(SocketAddr, bool)]) -> Result<Vec<TcpListener>, String> {
+    let mut listeners = Vec::new();
     for &(address, optional) in addresses {
-        match start(address, Arc::clone(sources)) {
-            Ok(bound) => local.push(bound),
+        match TcpListener::bind(address) {
+            Ok(listener) => listeners.push(listener),
             Err(error) if optional => log::warn!("metrics on {address}: {error}"),
             Err(error) => return Err(format!("metrics-port: {address}: {error}")),
         }
     }
-    Ok(local)
+    Ok(listeners)
 }
 
-fn start(address: SocketAddr, sources: Arc<Sources>) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind(address)?;
-    let local = listener.local_addr()?;
-    let thread = std::thread::Builder::new().name("metrics".into());
-    thread.spawn(move || serve_all(&listener, &sources))?;
-    Ok(local)
+/// Serves the listeners, a thread each, until the process ends.
+pub fn serve(listeners: Vec<TcpListener>, sources: &Arc<Sources>) -> Result<(), String> {
+    for listener in listeners {
+        let sources = Arc::clone(sources);
+        let thread = std::thread::Builder::new().name("metrics".into());
+        let started = thread.spawn(move || serve_all(&listener, &sources));
+        started.map_err(|error| format!("cannot start a thread: {error}"))?;
+    }
+    Ok(())
 }
 
 fn serve_all(listener: &TcpListener, sources: &Sources) {

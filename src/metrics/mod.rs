@@ -8,7 +8,7 @@ mod text;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub use http::serve;
+pub use http::{bind, serve};
 
 use crate::command::session::Server;
 use crate::config::{REVISION, VERSION};
@@ -49,6 +49,7 @@ impl Sources {
             self.write_clients(&mut text);
             self.write_keyspace(&mut text);
             self.write_storage(&mut text);
+            self.write_segments(&mut text);
             self.write_memory(&mut text);
             self.write_cores(&mut text);
         }
@@ -134,6 +135,44 @@ impl Sources {
                 text.sample(name, &labels, value);
             }
         }
+    }
+
+    fn write_segments(&self, text: &mut Text) {
+        let space = &self.server.space;
+        let level = |gauge: &Gauge| gauge.get().max(0) as u64;
+        text.family("segments", "gauge", "Segments of the device set, by state.");
+        let states = [
+            ("free", &space.free),
+            ("open", &space.open),
+            ("sealed", &space.sealed),
+            ("empty", &space.empty),
+            ("defrag", &space.victims),
+        ];
+        for (state, gauge) in states {
+            text.sample("segments", &[("state", state)], level(gauge));
+        }
+        let (values, dead) = (level(&space.value_bytes), level(&space.dead_bytes));
+        text.gauge("storage_value_bytes", "Values in sealed segments.", values);
+        text.gauge("storage_dead_bytes", "Of these, superseded ones.", dead);
+        let tombstones = level(&space.tombstones);
+        text.gauge("storage_tombstones", "Tombstones in sealed segments.", tombstones);
+        let puts = self.total(|c| &c.put_bytes);
+        text.counter("storage_client_write_bytes_total", "Records written by clients.", puts);
+        let name = "storage_defrag_runs_total";
+        text.family(name, "counter", "Segments that defrag has been through.");
+        let (runs, left) = (space.defrag_runs.get(), space.defrag_incomplete.get());
+        text.sample(name, &[("result", "success")], runs.saturating_sub(left));
+        text.sample(name, &[("result", "failure")], left);
+        let settings = self.server.config.snapshot().maintenance;
+        text.gauge("storage_defrag_active", "Segments being emptied.", level(&space.victims));
+        let paused = u64::from(settings.defrag_paused);
+        text.gauge("storage_defrag_paused", "1 when defrag is paused.", paused);
+        let max = settings.defrag_max_active_per_device.into();
+        text.gauge("storage_defrag_max_active_per_device", "Setting.", max);
+        let moved = self.total(|c| &c.defrag_moved_bytes);
+        text.counter("storage_defrag_moved_bytes_total", "Records moved by defrag.", moved);
+        let read = self.total(|c| &c.defrag_read_bytes);
+        text.counter("storage_defrag_read_bytes_total", "Bytes read by defrag.", read);
     }
 
     fn write_devices(&self, text: &mut Text, name: &str, value: impl Fn(&Device) -> u64) {

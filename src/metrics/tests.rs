@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use super::{Device, Sources, serve};
+use super::{Device, Sources, bind, serve};
 use crate::command::session::Server;
 use crate::config::Live;
 
@@ -34,7 +34,10 @@ fn sources(ready: bool) -> Sources {
 
 fn start(sources: &Arc<Sources>) -> SocketAddr {
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    serve(&[(any_port, false)], sources).expect("loopback can be bound")[0]
+    let listeners = bind(&[(any_port, false)]).expect("loopback can be bound");
+    let address = listeners[0].local_addr().expect("its address");
+    serve(listeners, sources).expect("a thread");
+    address
 }
 
 /// Sends `request` as it is and returns the whole answer.
@@ -112,9 +115,9 @@ fn bad_requests_are_refused() {
 fn an_address_that_cannot_be_had_is_named() {
     let sources = Arc::new(sources(true));
     let taken = start(&sources);
-    let error = serve(&[(taken, false)], &sources).expect_err("the port is taken");
+    let error = bind(&[(taken, false)]).expect_err("the port is taken");
     assert!(error.starts_with(&format!("metrics-port: {taken}: ")), "{error}");
-    assert_eq!(serve(&[(taken, true)], &sources), Ok(vec![]));
+    assert!(bind(&[(taken, true)]).is_ok_and(|listeners| listeners.is_empty()));
 }
 
 #[test]

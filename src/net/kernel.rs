@@ -222,7 +222,9 @@ impl KernelNet {
             (result, _) if result == -libc::ENOBUFS => return self.starved.push(socket),
             _ => return events.push(Event::Closed { socket }),
         }
-        self.receive(socket);
+        if !completion.more() {
+            self.receive(socket);
+        }
     }
 
     fn sent(&mut self, index: usize, completion: Completion, events: &mut Vec<Event<Rx>>) {
@@ -245,6 +247,17 @@ impl KernelNet {
         }
     }
 
+    /// Goes on where there was no buffer or no descriptor.
+    #[cold]
+    fn arm_again(&mut self) {
+        for socket in std::mem::take(&mut self.starved) {
+            self.receive(socket);
+        }
+        for listener in std::mem::take(&mut self.resting) {
+            self.accept(listener);
+        }
+    }
+
     /// Frees the slot of a closed socket once no request refers to it.
     fn reclaim(&mut self, socket: SocketId) {
         if self.sockets.get(socket).is_some_and(|slot| slot.closing && slot.requests == 0) {
@@ -257,11 +270,8 @@ impl Net for KernelNet {
     type Rx = Rx;
 
     fn poll(&mut self, events: &mut Vec<Event<Rx>>) {
-        for socket in std::mem::take(&mut self.starved) {
-            self.receive(socket);
-        }
-        for listener in std::mem::take(&mut self.resting) {
-            self.accept(listener);
+        if !self.starved.is_empty() || !self.resting.is_empty() {
+            self.arm_again();
         }
         let mut completions = std::mem::take(&mut self.completions);
         self.ring.take_net(&mut completions);

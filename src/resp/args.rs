@@ -41,6 +41,18 @@ impl<'a> Args<'a> {
         Args { buf: self.buf, spans: &self.spans[index..] }
     }
 
+    /// Bytes from the first argument to the end of the last.
+    pub fn len_bytes(&self) -> usize {
+        let start = self.spans.first().map_or(0, |span| span.0);
+        self.spans.last().map_or(0, |span| (span.1 - start) as usize)
+    }
+
+    /// The arguments as spans of `buffer`, of which the buffer behind them must be a part.
+    pub fn spans_in(&self, buffer: &[u8]) -> impl Iterator<Item = Span> + use<'a> {
+        let offset = (self.buf.as_ptr() as usize - buffer.as_ptr() as usize) as u32;
+        self.spans.iter().map(move |&(start, end)| (start + offset, end + offset))
+    }
+
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &'a [u8]> + Clone + use<'a> {
         let buf = self.buf;
         self.spans.iter().map(move |&(start, end)| &buf[start as usize..end as usize])

@@ -332,11 +332,11 @@ fn short_header(buf: &[u8], pos: usize, mark: u8) -> Option<(usize, usize)> {
     }
     // Two digits announce at least ten bytes: the line has more than ten, or is not whole.
     let line: &[u8; 10] = line.first_chunk()?;
-    for (at, &byte) in line.iter().enumerate().skip(2) {
+    for (at, &byte) in line[2..].iter().enumerate() {
         let digit = usize::from(byte.wrapping_sub(b'0'));
         if digit > 9 {
             let well_formed = byte == b'\r' && head[1] != b'0';
-            return if well_formed { Some((value, pos + at + 2)) } else { None };
+            return well_formed.then_some((value, pos + at + 4));
         }
         value = value * 10 + digit;
     }

@@ -75,7 +75,7 @@ fn run(setup: Setup) -> Result<(), String> {
 }
 
 fn turn<D: Disk>(core: Core<KernelNet, D>, ring: Rc<Ring>, config: &Config) -> Result<(), String> {
-    Reactor::new(core, SystemClock, ring, config.threads.busy_poll_us).run()
+    Reactor::new(core, SystemClock::default(), ring, config.threads.busy_poll_us).run()
 }
 
 fn no_memory(error: std::io::Error) -> String {

@@ -1,16 +1,18 @@
 //! The data devices: created if the settings say so, opened, and put together as a set.
 
+use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use crate::config::value::DataFile;
 use crate::config::{Config, StorageBackend};
-use crate::disk::uring::{self, Device};
+use crate::disk::uring::{BlockingDisk, Device};
 use crate::disk::{Disk, Geometry};
 use crate::mem::BufPool;
 use crate::shard::open::{OpenOptions as SetOptions, Opened, open as open_set};
@@ -40,26 +42,21 @@ impl Devices {
     }
 }
 
-/// Opens all devices of the settings and the set that they form.
+/// Opens all devices of the settings and the set that they form. `cpu` is one that we may use.
 pub fn open(config: &Config, cores: usize, cpu: usize) -> Result<(Devices, Opened), String> {
-    let devices = match config.storage.backend {
-        StorageBackend::Uring => Devices::Kernel(Arc::new(open_files(config)?)),
+    let options = SetOptions { cores: cores as u16, salvage: config.persistence.salvage };
+    let (devices, opened) = match config.storage.backend {
+        StorageBackend::Uring => open_files(config, options)?,
         #[cfg(feature = "spdk")]
-        StorageBackend::Spdk => Devices::Spdk(super::spdk::open(config, cores, cpu)?),
+        StorageBackend::Spdk => {
+            let set = super::spdk::open(config, cores, cpu)?;
+            let opened = assemble(&mut crate::disk::spdk::BlockingDisk::new(&set)?, options)?;
+            (Devices::Spdk(set), opened)
+        }
         #[cfg(not(feature = "spdk"))]
         StorageBackend::Spdk => {
             return Err(format!("--storage spdk: not in this build (CPU {cpu})"));
         }
-    };
-    let salvage = config.persistence.salvage;
-    let options = SetOptions { cores: cores as u16, salvage };
-    let opened = match &devices {
-        Devices::Kernel(devices) => {
-            let disk = uring::BlockingDisk::new(Arc::clone(devices));
-            assemble(&mut disk.map_err(|error| ring_failed(&error))?, options)?
-        }
-        #[cfg(feature = "spdk")]
-        Devices::Spdk(set) => assemble(&mut crate::disk::spdk::BlockingDisk::new(set)?, options)?,
     };
     opened.warnings.iter().for_each(|warning| log::warn!("{warning}"));
     if opened.formatted {
@@ -68,19 +65,61 @@ pub fn open(config: &Config, cores: usize, cpu: usize) -> Result<(Devices, Opene
     Ok((devices, opened))
 }
 
-fn open_files(config: &Config) -> Result<Vec<Device>, String> {
-    let mut devices = Vec::new();
-    for device in config.storage.devices() {
-        let DataFile::Path(path) = device else {
-            return Err(format!("--data-file {device} needs --storage spdk"));
-        };
-        if !path.exists() {
-            create(&path, config.storage.create_size_bytes())?;
+/// An attempt that fails leaves no file behind that was not there before.
+fn open_files(config: &Config, options: SetOptions) -> Result<(Devices, Opened), String> {
+    let paths: Vec<PathBuf> =
+        config.storage.devices().into_iter().map(path_of).collect::<Result<_, _>>()?;
+    refuse_repeated(&paths)?;
+    let mut created = Vec::new();
+    open_all(config, options, &paths, &mut created).inspect_err(|_| {
+        for path in &created {
+            let _ = std::fs::remove_file(path);
         }
-        let opened = open_patiently(&path).map_err(|error| open_failed(&path, &error))?;
-        devices.push(opened);
+    })
+}
+
+fn path_of(device: DataFile) -> Result<PathBuf, String> {
+    match device {
+        DataFile::Path(path) => Ok(path),
+        other => Err(format!("--data-file {other} needs --storage spdk")),
     }
-    Ok(devices)
+}
+
+/// One file under two names would be locked against itself.
+fn refuse_repeated(paths: &[PathBuf]) -> Result<(), String> {
+    let mut seen = HashMap::new();
+    for path in paths {
+        let Ok(metadata) = path.metadata() else { continue };
+        if let Some(other) = seen.insert((metadata.dev(), metadata.ino()), path) {
+            return Err(format!(
+                "{} and {} are the same file; give it once",
+                other.display(),
+                path.display()
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn open_all<'a>(
+    config: &Config,
+    options: SetOptions,
+    paths: &'a [PathBuf],
+    created: &mut Vec<&'a Path>,
+) -> Result<(Devices, Opened), String> {
+    let mut devices = Vec::new();
+    for path in paths {
+        if !path.exists() {
+            create(path, config.storage.create_size_bytes())?;
+            created.push(path);
+        }
+        warn_if_sparse(path);
+        devices.push(open_patiently(path).map_err(|error| open_failed(path, &error))?);
+    }
+    let devices = Arc::new(devices);
+    let disk = BlockingDisk::new(Arc::clone(&devices));
+    let opened = assemble(&mut disk.map_err(|error| ring_failed(&error))?, options)?;
+    Ok((Devices::Kernel(devices), opened))
 }
 
 /// The kernel keeps the files of a killed process open until its last io_uring request has ended,
@@ -103,6 +142,19 @@ fn assemble(disk: &mut impl Disk, options: SetOptions) -> Result<Opened, String>
     match failed {
         Some(error) => Err(format!("no random numbers: {error}")),
         None => opened.map_err(|error| error.to_string()),
+    }
+}
+
+/// A file that has no blocks for all of its bytes relies on its file system having them later.
+fn warn_if_sparse(path: &Path) {
+    let Ok(metadata) = path.metadata() else { return };
+    let size_bytes = metadata.len();
+    if metadata.is_file() && metadata.blocks() * 512 < size_bytes {
+        let name = path.display();
+        log::warn!(
+            "{name} is sparse: when its file system is full, writes fail for good; \
+             fallocate -l {size_bytes} {name} reserves its space"
+        );
     }
 }
 

@@ -14,37 +14,57 @@ use crate::config::Net;
 const ATTEMPTS: u32 = 40;
 const RETRY: Duration = Duration::from_millis(25);
 
-/// Binds and listens on every address of the settings.
-pub fn bind(net: &Net) -> Result<Vec<OwnedFd>, String> {
-    let mut listeners = Vec::new();
+/// A socket that has its address but does not listen yet.
+pub struct Bound {
+    socket: OwnedFd,
+    address: SocketAddr,
+}
+
+/// Takes every address of the settings.
+pub fn bind(net: &Net) -> Result<Vec<Bound>, String> {
+    let mut sockets = Vec::new();
     for (address, optional) in net.listen_addresses() {
-        match listen_patiently(address, net.tcp_backlog) {
-            Ok(listener) => {
-                log::info!("listening on {address}");
-                listeners.push(listener);
-            }
+        match bind_patiently(address) {
+            Ok(socket) => sockets.push(Bound { socket, address }),
             Err(error) if optional => log::warn!("not listening on {address}: {error}"),
-            Err(error) => return Err(format!("cannot listen on {address}: {error}")),
+            Err(error) => return Err(listen_failed(address, &error)),
         }
     }
-    if listeners.is_empty() {
+    if sockets.is_empty() {
         return Err("none of the addresses of --bind can be listened on".into());
+    }
+    Ok(sockets)
+}
+
+/// Lets clients connect.
+pub fn listen(sockets: Vec<Bound>, net: &Net) -> Result<Vec<OwnedFd>, String> {
+    let backlog = net.tcp_backlog.min(i32::MAX as u32) as i32;
+    let mut listeners = Vec::new();
+    for Bound { socket, address } in sockets {
+        let listening = rustix::net::listen(&socket, backlog);
+        listening.map_err(|error| listen_failed(address, &error.into()))?;
+        log::info!("listening on {address}");
+        listeners.push(socket);
     }
     Ok(listeners)
 }
 
+fn listen_failed(address: SocketAddr, error: &io::Error) -> String {
+    format!("cannot listen on {address}: {error}")
+}
+
 /// The kernel may keep the listener of a killed predecessor for a moment.
-fn listen_patiently(address: SocketAddr, backlog: u32) -> io::Result<OwnedFd> {
+fn bind_patiently(address: SocketAddr) -> io::Result<OwnedFd> {
     for _ in 0..ATTEMPTS {
-        match listen(address, backlog) {
+        match bind_once(address) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => thread::sleep(RETRY),
             outcome => return outcome,
         }
     }
-    listen(address, backlog)
+    bind_once(address)
 }
 
-fn listen(address: SocketAddr, backlog: u32) -> io::Result<OwnedFd> {
+fn bind_once(address: SocketAddr) -> io::Result<OwnedFd> {
     let family = match address {
         SocketAddr::V4(_) => AddressFamily::INET,
         SocketAddr::V6(_) => AddressFamily::INET6,
@@ -56,6 +76,5 @@ fn listen(address: SocketAddr, backlog: u32) -> io::Result<OwnedFd> {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
     rustix::net::bind(&socket, &address)?;
-    rustix::net::listen(&socket, backlog.min(i32::MAX as u32) as i32)?;
     Ok(socket)
 }

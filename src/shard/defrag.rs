@@ -6,13 +6,12 @@
 //! again if something older may be left that they hide.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use crate::clock::Now;
 use crate::disk::{Disk, Done, Errno, Io, Op};
 use crate::mem::{BufPool, DmaBuf};
-use crate::shard::footer::{
-    ENTRY_BYTES, EXPIRY_BYTES, Entry, TRAILER_AT, TRAILER_BYTES, Trailer, What,
-};
+use crate::shard::footer::{ENTRY_BYTES, Entry, TRAILER_AT, TRAILER_BYTES, Trailer, What};
 use crate::shard::index::KeyHash;
 use crate::shard::jobs::Job;
 use crate::shard::log::AppendError;
@@ -23,7 +22,8 @@ use crate::shard::segment_buf::Need;
 use crate::shard::table::{Segments, Tier};
 use crate::shard::tags::{TagKind, tag};
 use crate::shard::victims::{Conductor, DefragOptions};
-use crate::shard::{Location, Shard};
+use crate::shard::view::Kind;
+use crate::shard::{Location, Shard, need_of_put};
 
 /// Records of one read lie within this many bytes, and this far apart at most.
 const CHUNK_BYTES: usize = 128 << 10;
@@ -62,6 +62,7 @@ struct Candidate {
     units: u32,
     hash: KeyHash,
     db: u8,
+    kind: Kind,
 }
 
 #[derive(Debug)]
@@ -163,6 +164,7 @@ pub struct Defrag {
     now_ns: u64,
     background_ns: i64,
     urgent_ns: i64,
+    spent_ns: u64,
     /// There was something to do when the budget ended.
     hungry: bool,
     /// Units that clients had written when the debt was last counted.
@@ -189,6 +191,7 @@ impl Shard {
             now_ns: 0,
             background_ns: 0,
             urgent_ns: 0,
+            spent_ns: 0,
             hungry: false,
             put_units: 0,
         }));
@@ -201,11 +204,25 @@ impl Shard {
         }
     }
 
-    /// Goes on with defrag within `budget`. Costs next to nothing when there is nothing to do.
-    pub fn defrag(&mut self, disk: &mut impl Disk, now: Now, budget: Budget) {
-        let Some(mut defrag) = self.defrag.take() else { return };
+    /// Goes on with defrag within `budget`; returns what was spent, in nanoseconds. Costs next to
+    /// nothing when there is nothing to do.
+    pub fn defrag(&mut self, disk: &mut impl Disk, now: Now, budget: Budget) -> u64 {
+        let Some(mut defrag) = self.defrag.take() else { return 0 };
+        defrag.spent_ns = 0;
         defrag.turn(self, disk, now, budget);
+        let spent_ns = defrag.spent_ns;
         self.defrag = Some(defrag);
+        spent_ns
+    }
+
+    /// Bytes of the records that clients have written.
+    pub fn put_bytes(&self) -> u64 {
+        self.log.put_units() * UNIT as u64
+    }
+
+    /// The table of segments of the set.
+    pub fn segments(&self) -> &Arc<Segments> {
+        &self.segments
     }
 
     pub fn defrag_counts(&self) -> DefragCounts {
@@ -386,7 +403,7 @@ impl Defrag {
         // What a scan does not reach stays: the segment is not complete.
         self.note(segments, work, None, "its footer is damaged");
         let first_unit = (size / UNIT) as u32;
-        let scan = Scan::new(&buf[..len], seed, first_unit, base, shard.hash_seed());
+        let scan = Scan::new(&buf[..len], seed, first_unit, base, shard.hasher());
         Entries::Scanned { records: scan.records.into() }
     }
 
@@ -421,7 +438,7 @@ impl Defrag {
         if entry.what == What::Pad || core != u32::from(shard.options.core) {
             return Ok(false);
         }
-        let found = shard.indexes[usize::from(entry.db)].get(&entry.hash);
+        let found = shard.index_of(entry.db, kind_of(entry)).get(&entry.hash);
         let hides = entry.what == What::Tombstone || entry.expire_at_ms.is_some();
         match found {
             Some(found) => Ok(found.entry.location == location(work.job.segment, unit)),
@@ -451,8 +468,8 @@ impl Defrag {
         work.chunks.extend(work.building.take());
         let mut chunk = fitting.unwrap_or_else(|| self.chunk(at / size * size, end));
         chunk.end = end;
-        let (units, hash, db) = (entry.units, entry.hash, entry.db);
-        chunk.records.push(Candidate { unit, units, hash, db });
+        let (units, hash, db, kind) = (entry.units, entry.hash, entry.db, kind_of(entry));
+        chunk.records.push(Candidate { unit, units, hash, db, kind });
         work.building = Some(chunk);
     }
 
@@ -550,7 +567,7 @@ impl Defrag {
         bytes: &[u8],
     ) -> Result<(), Stop> {
         let segment = work.job.segment;
-        let found = shard.indexes[usize::from(record.db)].get(&record.hash);
+        let found = shard.index_of(record.db, record.kind).get(&record.hash);
         let from = location(segment, record.unit);
         let live = found.is_some_and(|found| found.entry.location == from);
         if !live || shard.segments.epoch(segment) != work.epoch {
@@ -568,8 +585,7 @@ impl Defrag {
         let (key, value) = header.payload(bytes);
         let (db, expire_at_ms) = (record.db, header.expire_at_ms);
         let put = Put { db, key, kind, value, expire_at_ms };
-        let footer_bytes = (ENTRY_BYTES + EXPIRY_BYTES) as u32;
-        reserve(shard, Need { units: put.units(), footer_bytes, tier: Tier::Move })?;
+        reserve(shard, Need { tier: Tier::Move, ..need_of_put(&put) })?;
         shard.write_moved(&record.hash, &put);
         shard.segments.pace.pay(put.units().into());
         self.counts.records += 1;
@@ -585,6 +601,7 @@ impl Defrag {
         if !self.hungry {
             self.background_ns -= ns;
             self.urgent_ns -= ns;
+            self.spent_ns += ns as u64;
         }
         !self.hungry
     }
@@ -630,6 +647,14 @@ const RETRY_NS: u64 = 1_000_000;
 
 fn location(segment: u32, unit: u32) -> Location {
     Location::new(Segments::location(segment, unit))
+}
+
+/// The kind of a record; of a tombstone any kind that a key may have.
+fn kind_of(entry: &Entry) -> Kind {
+    match entry.what {
+        What::Value(kind) => kind,
+        What::Tombstone | What::Pad => Kind::String,
+    }
 }
 
 fn reserve(shard: &mut Shard, need: Need) -> Result<(), Stop> {

@@ -10,6 +10,7 @@
 
 use crate::shard::index::KeyHash;
 use crate::shard::le::{HASH_BYTES, get_hash, get_u32, get_u64, put_hash, put_u32, put_u64};
+use crate::shard::parts::{ROOT_BYTES, Root};
 use crate::shard::record::{
     EXTENSION_BYTES, HEADER_BYTES, KIND_NONE, KIND_PAD, Lsn, PAYLOAD_CRC_BYTES, UNIT,
     VALUE_LEN_NARROW_MAX,
@@ -56,6 +57,8 @@ pub struct Entry {
     /// Length of the key; 127 stands for all that are as long or longer.
     pub key_len: u8,
     pub expire_at_ms: Option<u64>,
+    /// Of a string in parts: its parts can be told from orphans without a look at the record.
+    pub root: Option<Root>,
 }
 
 /// What the record is.
@@ -70,12 +73,12 @@ impl Entry {
     pub fn pad(units: u32) -> Entry {
         let hash = KeyHash { tag: 0, place: 0 };
         let what = What::Pad;
-        Entry { hash, what, units, slack: 0, db: 0, key_len: 0, expire_at_ms: None }
+        Entry { hash, what, units, slack: 0, db: 0, key_len: 0, expire_at_ms: None, root: None }
     }
 
     pub fn tombstone(hash: KeyHash, db: u8, units: u32) -> Entry {
         let what = What::Tombstone;
-        Entry { hash, what, units, slack: 0, db, key_len: 0, expire_at_ms: None }
+        Entry { hash, what, units, slack: 0, db, key_len: 0, expire_at_ms: None, root: None }
     }
 
     /// A record with a value of `len` bytes in all and a key of `key_len`.
@@ -96,6 +99,15 @@ impl Entry {
             db,
             key_len: key_len.min(KEY_LEN_LONG as usize) as u8,
             expire_at_ms,
+            root: None,
+        }
+    }
+
+    /// The entry of a record whose value is `value`.
+    pub fn with_root(self, value: &[u8]) -> Entry {
+        match self.what {
+            What::Value(Kind::Chain) => Entry { root: Root::from_bytes(value), ..self },
+            _ => self,
         }
     }
 
@@ -111,13 +123,21 @@ impl Entry {
 
     /// Bytes in the footer.
     pub fn len_bytes(&self) -> usize {
-        ENTRY_BYTES + if self.expire_at_ms.is_some() { EXPIRY_BYTES } else { 0 }
+        let expiry = if self.expire_at_ms.is_some() { EXPIRY_BYTES } else { 0 };
+        let root = if self.root.is_some() { ROOT_BYTES } else { 0 };
+        ENTRY_BYTES + expiry + root
     }
 
     /// Writes the entry over all of `out`, which is [`Entry::len_bytes`] long.
+    #[inline]
     pub fn encode(&self, out: &mut [u8]) {
+        let mut at = 0;
+        if let Some(root) = self.root {
+            out[..ROOT_BYTES].copy_from_slice(&root.to_bytes());
+            at = ROOT_BYTES;
+        }
         if let Some(expire_at_ms) = self.expire_at_ms {
-            put_u64(out, 0, expire_at_ms);
+            put_u64(out, at, expire_at_ms);
         }
         let (kind, tombstone) = match self.what {
             What::Value(kind) => (kind as u8, 0),
@@ -150,6 +170,14 @@ impl Entry {
             (kind, 0) => What::Value(Kind::from_bits(kind)?),
             _ => return None,
         };
+        let root = match what {
+            What::Value(Kind::Chain) => {
+                let expiry = if expire_at_ms.is_some() { EXPIRY_BYTES } else { 0 };
+                let start = buf.len().checked_sub(ENTRY_BYTES + expiry + ROOT_BYTES)?;
+                Some(Root::from_bytes(&buf[start..start + ROOT_BYTES])?)
+            }
+            _ => None,
+        };
         Some(Entry {
             hash: get_hash(bytes, 0),
             what,
@@ -158,6 +186,7 @@ impl Entry {
             db: (bits >> DB_SHIFT & 15) as u8,
             key_len: (bits >> KEY_LEN_SHIFT & 127) as u8,
             expire_at_ms,
+            root,
         })
     }
 }
@@ -219,7 +248,10 @@ impl Trailer {
             entries_crc: get_u32(bytes, 40),
             end: get_u32(bytes, 44),
         };
-        let sane = trailer.entries > 0 && trailer.entries_bytes as usize <= TRAILER_AT;
+        let sane = trailer.entries > 0
+            && trailer.entries_bytes as usize <= TRAILER_AT
+            && trailer.end <= SEGMENT_UNITS
+            && trailer.base <= Lsn(Lsn::MAX.0 - u64::from(trailer.entries));
         sane.then_some(trailer)
     }
 
@@ -250,7 +282,7 @@ impl Iterator for Entries<'_> {
         let entry = Entry::decode(self.bytes)?;
         self.bytes = &self.bytes[..self.bytes.len() - entry.len_bytes()];
         let unit = self.unit;
-        self.unit += entry.units;
+        self.unit = self.unit.saturating_add(entry.units);
         Some((unit, entry))
     }
 }
@@ -357,5 +389,31 @@ mod tests {
         };
         assert!(amplification(128, 4096) < 1.343, "{}", amplification(128, 4096));
         assert!(amplification(1024, 4096) < 1.051, "{}", amplification(1024, 4096));
+    }
+
+    #[test]
+    fn a_trailer_with_impossible_numbers_is_refused() {
+        let good = Trailer {
+            epoch: Epoch(1 << 40),
+            base: Lsn(Lsn::MAX.0 - 3),
+            entries: 3,
+            values: 3,
+            tombstones: 0,
+            entries_bytes: 51,
+            entries_crc: 0,
+            end: super::SEGMENT_UNITS,
+        };
+        let decoded = |trailer: Trailer| {
+            let mut bytes = [0; TRAILER_BYTES];
+            trailer.encode(&mut bytes, 9);
+            Trailer::decode(&bytes, 9)
+        };
+        assert_eq!(decoded(good), Some(good));
+        assert_eq!(decoded(Trailer { base: Lsn(Lsn::MAX.0 - 2), ..good }), None);
+        assert_eq!(decoded(Trailer { base: Lsn(u64::MAX), ..good }), None);
+        assert_eq!(decoded(Trailer { entries: 0, ..good }), None);
+        assert_eq!(decoded(Trailer { end: super::SEGMENT_UNITS + 1, ..good }), None);
+        let entries_bytes = super::TRAILER_AT as u32 + 1;
+        assert_eq!(decoded(Trailer { entries_bytes, ..good }), None);
     }
 }

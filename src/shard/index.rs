@@ -52,7 +52,7 @@
 
 use std::{hint, mem};
 
-pub use super::index_hash::{HashSeed, KeyHash};
+pub use super::index_hash::{HashSeed, KeyHash, KeyHasher};
 pub use super::index_slot::{Entry, EntryLen, Found, KEY_LEN_SLACK_BYTES, Location};
 
 use super::index_partitions::{Key, Partitions};
@@ -136,6 +136,7 @@ impl Index {
         index
     }
 
+    #[inline]
     pub fn get(&self, hash: &KeyHash) -> Option<Found> {
         if self.is_empty() {
             return None;
@@ -165,6 +166,7 @@ impl Index {
     }
 
     /// Sets the entry and the expiry of a key. Returns what they were.
+    #[inline]
     pub fn put(
         &mut self,
         hash: &KeyHash,
@@ -174,9 +176,20 @@ impl Index {
         if self.is_empty() && self.partitions.len() == 0 {
             self.partitions.grow();
         }
-        match self.find(hash) {
-            Ok((home, at)) => Some(self.overwrite(home, at, hash, entry, expire_at_ms)),
-            Err((home, at)) => {
+        let home = self.home(hash.tag as u32);
+        let slots = self.partitions.slots_mut(home.partition);
+        match search(slots, hash, home.mask) {
+            Ok(at) => {
+                let slot = &mut slots[at];
+                let old = slot.entry();
+                slot.overwrite(hash, home.mask, entry);
+                let expire_at_ms = match expire_at_ms {
+                    None if !slot.expires() => None,
+                    _ => self.partitions.set_expiry(home.partition, at, expire_at_ms),
+                };
+                Some(Found { entry: old, expire_at_ms })
+            }
+            Err(at) => {
                 self.insert(home, at, Slot::new(hash, home.mask, entry), expire_at_ms);
                 None
             }
@@ -352,24 +365,6 @@ impl Index {
         let expire_at_ms =
             if expires { Some(self.partitions.expire_at_ms(partition, at)) } else { None };
         Found { entry: slots[at].entry(), expire_at_ms }
-    }
-
-    fn overwrite(
-        &mut self,
-        home: Home,
-        at: usize,
-        hash: &KeyHash,
-        entry: Entry,
-        expire_at_ms: Option<u64>,
-    ) -> Found {
-        let slot = &mut self.partitions.slots_mut(home.partition)[at];
-        let old = slot.entry();
-        slot.overwrite(hash, home.mask, entry);
-        let expire_at_ms = match expire_at_ms {
-            None if !slot.expires() => None,
-            _ => self.partitions.set_expiry(home.partition, at, expire_at_ms),
-        };
-        Found { entry: old, expire_at_ms }
     }
 
     fn insert(&mut self, home: Home, at: usize, slot: Slot, expire_at_ms: Option<u64>) {

@@ -112,16 +112,16 @@ const LEN_SHIFT: u32 = KIND_SHIFT + 5;
 const _: () = assert!(LEN_SHIFT + LEN_BITS == 64);
 const _: () = assert!(size_of::<Slot>() == 16);
 
-/// Kind by its three bits. 0 and 7 are never written.
+/// Kind by its three bits. A part, which is in no index of keys, loses its fourth.
 const KINDS: [Kind; 8] = [
-    Kind::String,
+    Kind::Part,
     Kind::String,
     Kind::List,
     Kind::Set,
     Kind::ZSet,
     Kind::Hash,
     Kind::Stream,
-    Kind::String,
+    Kind::Chain,
 ];
 
 /// One key in its partition.
@@ -221,7 +221,8 @@ fn pack(entry: Entry) -> u64 {
         EntryLen::Units(len) => (len, UNITS),
     };
     debug_assert!(len >> LEN_BITS == 0);
-    entry.location.0 | (entry.kind as u64) << KIND_SHIFT | units | u64::from(len) << LEN_SHIFT
+    let kind = entry.kind as u64 & 7;
+    entry.location.0 | kind << KIND_SHIFT | units | u64::from(len) << LEN_SHIFT
 }
 
 /// When a key expires: the high 16 bits of its order, then 48 bits of Unix milliseconds.
@@ -264,7 +265,7 @@ mod tests {
     fn a_slot_returns_what_was_put_in() {
         let hash = KeyHash { tag: u64::MAX, place: u32::MAX };
         let kinds = [Kind::String, Kind::List, Kind::Set, Kind::ZSet, Kind::Hash, Kind::Stream];
-        for kind in kinds {
+        for kind in kinds.into_iter().chain([Kind::Chain, Kind::Part]) {
             for location in [1, 0x55_5555_5555, (1 << 40) - 1] {
                 for len in [0, 1, (1 << 19) - 1] {
                     for len in [EntryLen::Value(len), EntryLen::Units(len)] {

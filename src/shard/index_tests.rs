@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::LazyLock;
 
-use super::index::{Entry, EntryLen, Found, HashSeed, Index, KeyHash, Location, SlotId};
+use super::index::{Entry, EntryLen, Found, HashSeed, Index, KeyHash, KeyHasher, Location, SlotId};
 use super::view::Kind;
 
 /// splitmix64.
@@ -20,10 +21,11 @@ impl Random {
     }
 }
 
-const SEED: HashSeed = HashSeed(*b"a seed of a test");
+static HASHER: LazyLock<KeyHasher> =
+    LazyLock::new(|| KeyHasher::new(&HashSeed(*b"a seed of a test")));
 
 fn hash(key: u64) -> KeyHash {
-    SEED.hash(&key.to_le_bytes())
+    HASHER.hash(&key.to_le_bytes())
 }
 
 /// An entry that tells its key.

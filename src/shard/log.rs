@@ -205,6 +205,12 @@ impl Log {
         self.roll(segments, need)
     }
 
+    /// Whether `need` leaves a write buffer to others, or takes none.
+    pub fn has_spare(&self, need: Need) -> bool {
+        let fits = self.open.is_some_and(|slot| self.bufs[slot].has_room(need, self.sector));
+        fits || self.order.len() + 2 <= self.bufs.len() || self.order.is_empty()
+    }
+
     /// Counts a value that has been appended.
     pub fn count_value(&mut self, units: u32, moved: bool) {
         if let Some(slot) = self.open {
@@ -314,6 +320,7 @@ impl Log {
     }
 
     /// Appends a value. [`Log::reserve`] has found room.
+    #[inline]
     pub fn append_put(
         &mut self,
         segments: &Segments,
@@ -323,7 +330,8 @@ impl Log {
     ) -> Appended {
         let len = put.len_bytes();
         let entry =
-            footer::Entry::value(*hash, put.db, put.kind, len, put.key.len(), put.expire_at_ms);
+            footer::Entry::value(*hash, put.db, put.kind, len, put.key.len(), put.expire_at_ms)
+                .with_root(put.value);
         let (slot, at) = self.begin(entry.units);
         let (open, lsn) = (&mut self.bufs[slot], self.next);
         let seed = PlaceSeed::new(open.seed, (at / UNIT) as u32);
@@ -372,6 +380,7 @@ impl Log {
     }
 
     /// Adds a record that has been encoded to the books of its segment.
+    #[inline]
     fn account(&mut self, slot: usize, entry: &footer::Entry) -> Lsn {
         let open = &mut self.bufs[slot];
         let lsn = self.next;
@@ -407,6 +416,7 @@ impl Log {
     }
 
     /// The bytes of a segment that is in memory, from `unit` on, and its checksum seed.
+    #[inline]
     pub fn resident(&self, segment: u32, unit: u32) -> Option<(&[u8], u32)> {
         let held = self.bufs.iter().find(|held| held.segment == segment)?;
         let at = unit as usize * UNIT;
@@ -459,13 +469,18 @@ impl Log {
     /// Submits what is due. Bounded: a write per open or draining segment, one footer, one
     /// flush of each device.
     pub fn maintain(&mut self, disk: &mut impl Disk, segments: &Segments, now: Now) {
-        if self.poison.is_some() || !self.drain_backlog(disk) {
+        if self.rests() || self.poison.is_some() || !self.drain_backlog(disk) {
             return;
         }
         self.note_age(segments, now);
         self.write_out(disk, segments);
         self.close_oldest(disk, segments);
         self.flush(disk);
+    }
+
+    /// Nothing is due and nothing becomes due by itself.
+    fn rests(&self) -> bool {
+        self.is_idle() && self.deadline_ns().is_none() && !self.flusher.is_due()
     }
 
     /// Submits what the device had no room for. False when some is left.

@@ -18,6 +18,7 @@ mod log_clock;
 pub mod open;
 mod open_error;
 mod pace;
+pub mod parts;
 pub mod plan;
 pub mod reclaim;
 pub mod record;
@@ -45,15 +46,17 @@ use crate::mem::LogBuf;
 use crate::shard::defrag::Defrag;
 use crate::shard::footer::{ENTRY_BYTES, EXPIRY_BYTES, What};
 use crate::shard::index::{
-    Entry, EntryLen, Found, HashSeed, Index, KEY_LEN_SLACK_BYTES, KeyHash, Location, SlotId,
+    Entry, EntryLen, Found, HashSeed, Index, KEY_LEN_SLACK_BYTES, KeyHash, KeyHasher, Location,
+    SlotId,
 };
 use crate::shard::log::{Appended, Log, LogOptions};
+use crate::shard::parts::{Chain, ChainId, Chains, ROOT_BYTES, part_put};
 use crate::shard::reclaim::Reclaim;
 use crate::shard::record::{
     Body, EXTENSION_BYTES, HEADER_BYTES, Header, PAYLOAD_CRC_BYTES, PlaceSeed, Put,
     TOMBSTONE_UNITS, UNIT,
 };
-use crate::shard::segment::{Epoch, SEGMENT_SIZE};
+use crate::shard::segment::{Epoch, SEGMENT_SIZE, Sector};
 use crate::shard::segment_buf::Need;
 use crate::shard::set::{SetChange, SetWriter};
 use crate::shard::superblock::Superblocks;
@@ -135,7 +138,22 @@ pub struct UnitWrite<'a> {
 
 #[derive(Clone, Copy, Debug)]
 pub enum UnitOp<'a> {
-    Put { kind: Kind, value: &'a [u8], expire_at_ms: Option<u64> },
+    Put {
+        kind: Kind,
+        value: &'a [u8],
+        expire_at_ms: Option<u64>,
+    },
+    /// The value is in parts, which are written.
+    Chain {
+        chain: Chain,
+        expire_at_ms: Option<u64>,
+    },
+    /// Not the key, but one part of its value.
+    Part {
+        id: ChainId,
+        number: u32,
+        value: &'a [u8],
+    },
     Delete,
 }
 
@@ -143,6 +161,8 @@ pub enum UnitOp<'a> {
 #[derive(Debug)]
 struct Dropped {
     index: Index,
+    /// It is one of parts, which may still be read.
+    parts: bool,
     /// Physical database, and the horizon that has to be durable first.
     db: u8,
     horizon: Lsn,
@@ -152,13 +172,16 @@ struct Dropped {
 /// The keys of one core.
 pub struct Shard {
     options: ShardOptions,
+    hasher: KeyHasher,
     segments: Arc<Segments>,
+    sector: Sector,
     log: Log,
     reclaim: Reclaim,
     /// On the one core that writes superblocks.
     set_writer: Option<SetWriter>,
     /// By physical database.
     indexes: [Index; DATABASES],
+    chains: Chains,
     dropped: Vec<Dropped>,
     /// Where expiry goes on: physical database and cursor.
     expiry: (u8, u64),
@@ -182,16 +205,19 @@ impl Shard {
             reclaim: Reclaim::new()?,
             set_writer: None,
             indexes: std::array::from_fn(|_| Index::new()),
+            chains: Chains::default(),
             dropped: Vec::new(),
             expiry: (0, 0),
             defrag: None,
+            hasher: KeyHasher::new(&options.seed),
             options,
+            sector: Sector::new(segments.sector_size()),
             segments,
         })
     }
 
     pub fn hash(&self, key: &[u8]) -> KeyHash {
-        self.options.seed.hash(key)
+        self.hasher.hash(key)
     }
 
     fn physical(&self, db: u8) -> u8 {
@@ -203,6 +229,7 @@ impl Shard {
     }
 
     /// The key as the index knows it; None when it does not exist or has expired at `now_ms`.
+    #[inline]
     pub fn lookup(&self, db: u8, hash: &KeyHash, now_ms: u64) -> Option<Found> {
         let found = self.index(db).get(hash)?;
         match found.expire_at_ms {
@@ -213,11 +240,13 @@ impl Shard {
 
     /// What a command may know without the value.
     pub fn meta(found: &Found) -> Meta {
+        let kind = found.entry.kind.of_value();
+        let in_parts = found.entry.kind == Kind::Chain;
         let value_len = match found.entry.len {
-            EntryLen::Value(len) => Some(len),
-            EntryLen::Units(_) => None,
+            EntryLen::Value(len) if !in_parts => Some(len),
+            _ => None,
         };
-        Meta { kind: found.entry.kind, value_len, expire_at_ms: found.expire_at_ms }
+        Meta { kind, value_len, expire_at_ms: found.expire_at_ms, in_parts }
     }
 
     /// The record, when it is still in a log buffer. Offsets count from the record's start.
@@ -229,17 +258,19 @@ impl Shard {
     pub fn resident_any(&self, entry: &Entry) -> Option<RecordRef<'_>> {
         let (segment, unit) = Segments::split(entry.location.units());
         let (bytes, seed) = self.log.resident(segment, unit)?;
-        open_record(bytes, PlaceSeed::new(seed, unit), false).ok()
+        let header = Header::decode(bytes, PlaceSeed::new(seed, unit)).ok()?;
+        record_ref(header, bytes, 0)
     }
 
     /// What to read from which device for the whole record.
+    #[inline]
     pub fn read_request(&self, entry: &Entry) -> ReadSpan {
         let (segment, unit) = Segments::split(entry.location.units());
-        let sector_size = self.segments.sector_size();
+        let sector = self.sector;
         let (device, segment_at) = self.segments.place(segment);
         let at = unit as usize * UNIT;
-        let start = at / sector_size * sector_size;
-        let end = (at + record_bytes_max(entry)).next_multiple_of(sector_size).min(SEGMENT_SIZE);
+        let start = sector.floor(at);
+        let end = sector.ceil(at + record_bytes_max(entry)).min(SEGMENT_SIZE);
         ReadSpan {
             device: device.disk,
             offset: segment_at + start as u64,
@@ -250,6 +281,7 @@ impl Shard {
     }
 
     /// Verifies and opens a record that was read into the start of `buf` as `span` says.
+    #[inline]
     pub fn decode<'b>(
         &self,
         entry: &Entry,
@@ -265,6 +297,7 @@ impl Shard {
     }
 
     /// The key of a record that was read as `span` says, for SCAN and RANDOMKEY.
+    #[inline]
     pub fn decode_any<'b>(
         &self,
         entry: &Entry,
@@ -279,8 +312,8 @@ impl Shard {
         let (len, skip) = (span.len as usize, span.skip as usize);
         let bytes = buf.get(skip..len).ok_or(ReadError::Corrupt)?;
         let seed = PlaceSeed::new(self.segments.seed(epoch), unit);
-        let record = open_record(bytes, seed, true)?;
-        Ok(RecordRef { value_offset: record.value_offset + skip, ..record })
+        let header = Header::decode_whole(bytes, seed).map_err(|_| ReadError::Corrupt)?;
+        record_ref(header, bytes, skip).ok_or(ReadError::Corrupt)
     }
 
     /// Whether this core is the one that writes and counts for a segment of an earlier run.
@@ -288,8 +321,8 @@ impl Shard {
         segment % u32::from(self.options.cores) == u32::from(self.options.core)
     }
 
-    fn hash_seed(&self) -> &HashSeed {
-        &self.options.seed
+    fn hasher(&self) -> &KeyHasher {
+        &self.hasher
     }
 
     /// Applies a record of an earlier run, if its key is of this core. False when the entry
@@ -311,6 +344,10 @@ impl Shard {
                 let location = Location::new(Segments::location(segment, unit));
                 let key_len = usize::from(entry.key_len);
                 let new = Entry::new(location, kind, key_len, value_len, entry.units);
+                let index = match kind {
+                    Kind::Part => &mut self.chains.indexes[usize::from(entry.db)],
+                    _ => index,
+                };
                 index.put(&entry.hash, new, entry.expire_at_ms)
             }
             What::Tombstone if !dead => index.remove(&entry.hash),
@@ -318,11 +355,20 @@ impl Shard {
         };
         if let Some(old) = replaced {
             release(&self.segments, &old.entry);
+            if old.entry.kind == Kind::Chain {
+                // Its parts are told from others at the end of recovery.
+                self.chains.remove_root(entry.db, entry.hash.tag);
+            }
+        }
+        if let Some(root) = entry.root.filter(|_| !dead) {
+            let id = ChainId { db: entry.db, place: entry.hash.place, id: root.id };
+            self.chains.set_root(entry.hash.tag, Chain { id, len: root.len });
         }
         true
     }
 
     /// Sets a key. The value is in the log buffer and visible when this returns.
+    #[inline]
     pub fn put(
         &mut self,
         db: u8,
@@ -338,25 +384,74 @@ impl Shard {
         Ok(self.write_put(hash, &put, false))
     }
 
+    #[inline]
     fn write_put(&mut self, hash: &KeyHash, put: &Put<'_>, continues: bool) -> Lsn {
-        self.write(hash, put, continues, false)
+        let (lsn, entry) = self.append_entry(hash, put, continues, false);
+        let index = &mut self.indexes[usize::from(put.db)];
+        if let Some(old) = index.put(hash, entry, put.expire_at_ms) {
+            self.supersede(put.db, hash.tag, &old.entry);
+        }
+        lsn
     }
 
     /// Appends a record again whose place is given up; the index points at it.
     fn write_moved(&mut self, hash: &KeyHash, put: &Put<'_>) -> Lsn {
-        self.write(hash, put, false, true)
+        let (lsn, entry) = self.append_entry(hash, put, false, true);
+        let index = self.index_of(put.db, put.kind);
+        if let Some(old) = index.put(hash, entry, put.expire_at_ms) {
+            release(&self.segments, &old.entry);
+        }
+        lsn
     }
 
-    fn write(&mut self, hash: &KeyHash, put: &Put<'_>, continues: bool, moved: bool) -> Lsn {
+    /// The index that a record of this kind is in.
+    fn index_of(&mut self, db: u8, kind: Kind) -> &mut Index {
+        match kind {
+            Kind::Part => &mut self.chains.indexes[usize::from(db)],
+            _ => &mut self.indexes[usize::from(db)],
+        }
+    }
+
+    fn append_entry(
+        &mut self,
+        hash: &KeyHash,
+        put: &Put<'_>,
+        continues: bool,
+        moved: bool,
+    ) -> (Lsn, Entry) {
         let appended = self.log.append_put(&self.segments, hash, put, continues);
         let location = location(&appended);
         let entry = Entry::new(location, put.kind, put.key.len(), put.value.len(), put.units());
         self.log.count_value(record_units_estimate(&entry), moved);
-        let index = &mut self.indexes[usize::from(put.db)];
-        if let Some(old) = index.put(hash, entry, put.expire_at_ms) {
-            release(&self.segments, &old.entry);
+        (appended.lsn, entry)
+    }
+
+    /// The root of a chain; its parts are there. If they are those that the key had before, with
+    /// some more or other ones, they stay.
+    fn write_chain(
+        &mut self,
+        write: &UnitWrite<'_>,
+        chain: &Chain,
+        expire_at_ms: Option<u64>,
+        continues: bool,
+    ) {
+        let (db, tag) = (chain.id.db, write.hash.tag);
+        let known = self.chains.remove_root(db, tag);
+        let value = chain.root().to_bytes();
+        let put = Put { db, key: write.key, kind: Kind::Chain, value: &value, expire_at_ms };
+        self.write_put(&write.hash, &put, continues);
+        if let Some(old) = known.filter(|old| old.id != chain.id) {
+            self.abandon(old.id, old.parts());
         }
-        appended.lsn
+        self.chains.set_root(tag, *chain);
+    }
+
+    /// Counts a record as dead whose key has another now, or none.
+    fn supersede(&mut self, db: u8, tag: u64, old: &Entry) {
+        release(&self.segments, old);
+        if old.kind == Kind::Chain {
+            self.retire_chain(db, tag);
+        }
     }
 
     /// Removes a key. None, and nothing written, when the index does not have it.
@@ -372,7 +467,7 @@ impl Shard {
     fn write_delete(&mut self, hash: &KeyHash, db: u8, continues: bool) -> Lsn {
         let appended = self.log.append_tombstone(&self.segments, hash, db, continues);
         if let Some(old) = self.indexes[usize::from(db)].remove(hash) {
-            release(&self.segments, &old.entry);
+            self.supersede(db, hash.tag, &old.entry);
         }
         appended.lsn
     }
@@ -404,6 +499,14 @@ impl Shard {
                 let db = self.physical(write.db);
                 Some(need_of_put(&Put { db, key: write.key, kind, value, expire_at_ms }))
             }
+            UnitOp::Chain { chain, expire_at_ms } => {
+                let value = &chain.root().to_bytes();
+                let (db, kind) = (chain.id.db, Kind::Chain);
+                Some(need_of_put(&Put { db, key: write.key, kind, value, expire_at_ms }))
+            }
+            UnitOp::Part { id, number, value } => {
+                Some(need_of_put(&part_put(&id, &id.part_name(number), value)))
+            }
             UnitOp::Delete => self.index(write.db).get(&write.hash).map(|_| NEED_OF_DELETE),
         }
     }
@@ -414,6 +517,12 @@ impl Shard {
             UnitOp::Put { kind, value, expire_at_ms } => {
                 let put = Put { db, key: write.key, kind, value, expire_at_ms };
                 self.write_put(&write.hash, &put, continues);
+            }
+            UnitOp::Chain { chain, expire_at_ms } => {
+                self.write_chain(write, &chain, expire_at_ms, continues);
+            }
+            UnitOp::Part { id, number, value } => {
+                self.write_part(&part_put(&id, &id.part_name(number), value), continues);
             }
             UnitOp::Delete => {
                 self.write_delete(&write.hash, db, continues);
@@ -458,17 +567,23 @@ impl Shard {
             writer.maintain(&mut self.log, disk, &self.segments);
         }
         self.drop_cleared();
+        self.free_retired();
         self.reclaim.maintain(&mut self.log, disk, &self.segments, now);
     }
 
     /// When [`Shard::maintain`] has to be called again at the latest, on the monotonic clock.
     pub fn deadline_ns(&self) -> Option<u64> {
-        let droppable = |dropped: &Dropped| self.segments.horizon(dropped.db) >= dropped.horizon;
-        if self.dropped.iter().any(droppable) {
+        let freeing = self.chains.is_freeing();
+        if freeing || self.dropped.iter().any(|dropped| self.is_droppable(dropped)) {
             return Some(0);
         }
         let defrag = self.defrag.as_ref().and_then(|defrag| defrag.deadline_ns());
         [self.log.deadline_ns(), defrag].into_iter().flatten().min()
+    }
+
+    fn is_droppable(&self, dropped: &Dropped) -> bool {
+        let durable = self.segments.horizon(dropped.db) >= dropped.horizon;
+        durable && !(dropped.parts && self.chains.is_read(dropped.db))
     }
 
     /// Takes the end of a request whose tag has [`OWN_TAG`].
@@ -513,7 +628,8 @@ impl Shard {
     pub fn is_idle(&self) -> bool {
         let set_idle = self.set_writer.as_ref().is_none_or(SetWriter::is_idle);
         let defrag_idle = self.defrag.as_ref().is_none_or(|defrag| defrag.is_idle());
-        self.log.is_idle() && self.reclaim.in_flight() == 0 && set_idle && defrag_idle
+        let idle = self.log.is_idle() && !self.chains.is_freeing() && defrag_idle;
+        idle && self.reclaim.in_flight() == 0 && set_idle
     }
 
     /// Ends the open segment, so that the next start reads footers only. The shard is idle when
@@ -575,6 +691,9 @@ impl Shard {
             if self.indexes[usize::from(*db)].remove_at(id).is_some() {
                 let (segment, _) = Segments::split(entry.location.units());
                 self.segments.expire(segment, record_units_estimate(entry));
+                if entry.kind == Kind::Chain {
+                    self.retire_chain(*db, id.tag());
+                }
             }
         }
         expired.len()
@@ -585,24 +704,25 @@ impl Shard {
     pub fn clear_db(&mut self, db: u8, horizon: Lsn) {
         let db = self.physical(db);
         self.log.raise(horizon);
-        let index = std::mem::take(&mut self.indexes[usize::from(db)]);
-        if !index.is_empty() {
-            self.dropped.push(Dropped { index, db, horizon, cursor: 0 });
+        let keys = std::mem::take(&mut self.indexes[usize::from(db)]);
+        for (index, parts) in [(keys, false), (self.chains.clear(db), true)] {
+            if !index.is_empty() {
+                self.dropped.push(Dropped { index, parts, db, horizon, cursor: 0 });
+            }
         }
     }
 
     /// Counts the records of cleared databases as dead, some at a time.
     fn drop_cleared(&mut self) {
-        let Some(dropped) = self.dropped.last_mut() else { return };
-        if self.segments.horizon(dropped.db) < dropped.horizon {
-            return;
-        }
+        let due = self.dropped.iter().position(|dropped| self.is_droppable(dropped));
+        let Some(at) = due else { return };
+        let dropped = &mut self.dropped[at];
         for _ in 0..DROPPED_PARTITIONS_PER_CALL {
             let segments = &self.segments;
             let visit = &mut |_, entry: Entry, _| release(segments, &entry);
             dropped.cursor = dropped.index.scan(dropped.cursor, visit);
             if dropped.cursor == 0 {
-                self.dropped.pop();
+                self.dropped.swap_remove(at);
                 return;
             }
         }
@@ -616,20 +736,19 @@ impl Shard {
     /// DRAM of the index, in bytes.
     pub fn memory_bytes(&self) -> usize {
         let dropped = self.dropped.iter().map(|dropped| &dropped.index);
-        self.indexes.iter().chain(dropped).map(Index::memory_bytes).sum()
+        let indexes = self.indexes.iter().chain(dropped).map(Index::memory_bytes);
+        indexes.sum::<usize>() + self.chains.memory_bytes()
     }
 }
 
-/// Opens the record at the start of `bytes`. `verify` is for bytes that came from a device.
-fn open_record(bytes: &[u8], seed: PlaceSeed, verify: bool) -> Result<RecordRef<'_>, ReadError> {
-    let header = Header::decode(bytes, seed).map_err(|_| ReadError::Corrupt)?;
-    let Body::Value(kind) = header.body else { return Err(ReadError::Corrupt) };
-    if verify {
-        header.verify_payload(bytes).map_err(|_| ReadError::Corrupt)?;
-    }
+/// The record at the start of `bytes`, which lie `skip` bytes behind the start of their buffer;
+/// none when it holds no value.
+#[inline(always)]
+fn record_ref(header: Header, bytes: &[u8], skip: usize) -> Option<RecordRef<'_>> {
+    let Body::Value(kind) = header.body else { return None };
     let (key, value) = header.payload(bytes);
-    let (value_offset, expire_at_ms) = (header.value_offset(), header.expire_at_ms);
-    Ok(RecordRef { key, value, value_offset, kind, expire_at_ms })
+    let (value_offset, expire_at_ms) = (skip + header.value_offset(), header.expire_at_ms);
+    Some(RecordRef { key, value, value_offset, kind, expire_at_ms })
 }
 
 /// Bytes within which the record of an entry ends.
@@ -678,5 +797,7 @@ const NEED_OF_DELETE: Need =
 
 fn need_of_put(put: &Put<'_>) -> Need {
     let expiry = EXPIRY_BYTES * usize::from(put.expire_at_ms.is_some());
-    Need { units: put.units(), footer_bytes: (ENTRY_BYTES + expiry) as u32, tier: Tier::Put }
+    let root = ROOT_BYTES * usize::from(put.kind == Kind::Chain);
+    let footer_bytes = (ENTRY_BYTES + expiry + root) as u32;
+    Need { units: put.units(), footer_bytes, tier: Tier::Put }
 }

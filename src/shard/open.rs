@@ -65,7 +65,7 @@ pub fn open(
     let fresh = is_unused(&found);
     let mut superblocks = match fresh {
         true => format(disk, &geometry, random)?,
-        false => assemble(&geometry, &found)?,
+        false => assemble(&geometry, &found, options.salvage, &mut warnings)?,
     };
     superblocks.state.run += 1;
     write_superblocks(disk, &geometry, &mut superblocks)?;
@@ -177,7 +177,12 @@ fn is_unused(found: &[FoundCopy]) -> bool {
 }
 
 /// Checks that the devices are one complete set and puts them in its order.
-fn assemble(geometry: &[Geometry], found: &[FoundCopy]) -> Result<Superblocks, OpenError> {
+fn assemble(
+    geometry: &[Geometry],
+    found: &[FoundCopy],
+    salvage: bool,
+    warnings: &mut Vec<String>,
+) -> Result<Superblocks, OpenError> {
     let name = |device: usize| geometry[device].name.clone();
     let mut formatted = found.iter().enumerate().filter_map(|(i, copy)| Some((i, copy.as_ref()?)));
     let (first, (copy, _)) = formatted.next().ok_or(OpenError::NoDevices)?;
@@ -204,8 +209,24 @@ fn assemble(geometry: &[Geometry], found: &[FoundCopy]) -> Result<Superblocks, O
     if let Some(member) = places.iter().position(Option::is_none) {
         return Err(OpenError::Missing { member, members, present: name(first) });
     }
+    for (device, copy) in found.iter().enumerate() {
+        let Some((copy, _)) = copy.as_ref().filter(|(copy, _)| is_stale(copy, newest)) else {
+            continue;
+        };
+        let error = OpenError::Stale { name: name(device), run: copy.state.run };
+        if !salvage {
+            return Err(error);
+        }
+        warnings.push(error.to_string());
+    }
     let (disks, copies) = places.into_iter().flatten().unzip();
     Ok(Superblocks { state: newest.state.clone(), disks, newest: copies })
+}
+
+/// A power cut leaves members one generation apart, for the next one is begun only when all have
+/// this one durably, and every start makes two. More means an old copy of the device.
+fn is_stale(copy: &Superblock, newest: &Superblock) -> bool {
+    newest.state.generation - copy.state.generation > 1
 }
 
 fn check_member(copy: &Superblock, geometry: &Geometry) -> Result<(), OpenError> {

@@ -8,6 +8,7 @@ use crate::shard::superblock::BLANK_BYTES;
 
 /// Segments of a device, the one with the superblocks included, at least.
 pub const SEGMENTS_MIN: u64 = 10;
+const SIZE_MIN_BYTES: u64 = SEGMENTS_MIN * SEGMENT_SIZE_BYTES;
 /// Segments for records that every core needs at least.
 pub const SEGMENTS_PER_CORE_MIN: u64 = 4;
 /// Why a set cannot be opened. The text names the device and what to do.
@@ -25,6 +26,7 @@ pub enum OpenError {
     Shrunk { name: String, has: u64, needs: u64 },
     Doubled { first: String, second: String },
     OtherSet { first: String, second: String },
+    Stale { name: String, run: u32 },
     Missing { member: usize, members: usize, present: String },
     BlankMember { name: String, present: String },
     Header { name: String, offset: u64, why: String },
@@ -40,11 +42,9 @@ impl std::fmt::Display for OpenError {
                 write!(f, "more than {DEVICES_MAX} data devices are given")
             }
             OpenError::TooManySegments => write!(f, "the data devices together exceed 16 TiB"),
-            OpenError::TooSmall { name, size_bytes } => write!(
-                f,
-                "{name} has {size_bytes} bytes; at least {} are needed",
-                SEGMENTS_MIN * SEGMENT_SIZE_BYTES
-            ),
+            OpenError::TooSmall { name, size_bytes } => {
+                write!(f, "{name} has {size_bytes} bytes; at least {SIZE_MIN_BYTES} are needed")
+            }
             OpenError::TooFewSegments { segments, cores } => write!(
                 f,
                 "the data devices have {segments} segments of 8 MiB, too few for {cores} cores: \
@@ -81,6 +81,9 @@ impl std::fmt::Display for OpenError {
             }
             OpenError::OtherSet { first, second } => {
                 write!(f, "{first} and {second} belong to different sets; give one set only")
+            }
+            OpenError::Stale { name, run } => {
+                write!(f, "{name} is older than the rest of its set, as run {run} left it")
             }
             OpenError::Missing { member, members, present } => write!(
                 f,

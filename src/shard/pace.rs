@@ -5,7 +5,7 @@
 //! where one segment is emptied for each that is filled: no writer is stopped, all are slowed
 //! down by what the movement costs.
 
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
 /// Units to be moved that may be owed before writers wait: 1 MiB.
 const DEBT_MAX: i64 = 1 << 16;
@@ -22,6 +22,8 @@ pub struct Pace {
     /// Sixteenths of a unit to be moved for each unit written; 0: defrag is not needed.
     rate: AtomicU32,
     debt: AtomicI64,
+    /// Units moved so far.
+    moved: AtomicU64,
     /// Space is going to come: who finds none should wait.
     hopeful: AtomicBool,
 }
@@ -38,6 +40,11 @@ impl Pace {
     /// Something has to be moved before writers may go on at full speed.
     pub fn is_behind(&self) -> bool {
         self.debt.load(Ordering::Relaxed) > 0
+    }
+
+    /// Units moved so far.
+    pub fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
     }
 
     /// By the conductor. `shortage` is the share that is missing of the free segments that
@@ -68,6 +75,7 @@ impl Pace {
 
     /// A core has moved so many units.
     pub fn pay(&self, units: u64) {
+        self.moved.fetch_add(units, Ordering::Relaxed);
         let before = self.debt.fetch_sub(units as i64, Ordering::Relaxed);
         if before - (units as i64) < -CREDIT_MAX {
             self.debt.store(-CREDIT_MAX, Ordering::Relaxed);

@@ -84,6 +84,7 @@ impl Put<'_> {
     }
 
     /// Exact length of the record in bytes.
+    #[inline]
     pub fn len_bytes(&self) -> usize {
         self.header_len() + self.key.len() + self.value.len() + PAYLOAD_CRC_BYTES
     }
@@ -95,7 +96,11 @@ impl Put<'_> {
 
     /// Writes the record over all of `out`, which is [`Put::units`] long. `continues` says that
     /// the next record belongs to the same unit of work.
+    #[inline]
     pub fn encode(&self, out: &mut [u8], seed: PlaceSeed, lsn: Lsn, continues: bool) {
+        if let Some(last) = out.last_chunk_mut::<UNIT>() {
+            last.fill(0);
+        }
         let wide = self.is_wide();
         let mut flags = if continues { CONTINUES } else { 0 };
         let mut at = HEADER_BYTES;
@@ -121,7 +126,6 @@ impl Put<'_> {
         value.copy_from_slice(self.value);
         let crc = crc32c(crc, payload);
         put_u32(out, end, crc);
-        out[end + PAYLOAD_CRC_BYTES..].fill(0);
     }
 }
 
@@ -164,6 +168,7 @@ fn word(lsn: Lsn, kind: u8, flags: u8) -> u64 {
 }
 
 /// Completes a header whose extensions are in place, and returns its checksum.
+#[inline]
 fn finish_header(header: &mut [u8], seed: PlaceSeed, word: u64, lengths: u32) -> u32 {
     put_u64(header, 4, word);
     put_u32(header, 12, lengths);
@@ -219,6 +224,25 @@ pub enum Invalid {
 impl Header {
     /// Reads and verifies the header at the start of `buf`.
     pub fn decode(buf: &[u8], seed: PlaceSeed) -> Result<Header, Invalid> {
+        let header = Header::parse(buf)?;
+        if crc32c(seed.0, &buf[4..header.key_start()]) != header.crc {
+            return Err(Invalid::Header);
+        }
+        Ok(header)
+    }
+
+    /// Reads and verifies the whole record at the start of `buf`. One checksum serves for both:
+    /// that of the payload goes on where that of the header ends.
+    #[inline]
+    pub fn decode_whole(buf: &[u8], seed: PlaceSeed) -> Result<Header, Invalid> {
+        let header = Header::parse(buf)?;
+        header.verify(buf, seed.0, 4)?;
+        Ok(header)
+    }
+
+    /// What the bytes say, verified or not.
+    #[inline(always)]
+    fn parse(buf: &[u8]) -> Result<Header, Invalid> {
         let head: &[u8; HEADER_BYTES] = buf.first_chunk().ok_or(Invalid::Short)?;
         let word = get_u64(head, 4);
         let (kind, flags) = ((word >> LSN_BITS) as u8 & 15, (word >> (LSN_BITS + 4)) as u8);
@@ -226,17 +250,13 @@ impl Header {
         let extensions = usize::from(flags & WIDE != 0) + usize::from(flags & EXPIRY != 0);
         let header_len = HEADER_BYTES + EXTENSION_BYTES * extensions;
         let header = buf.get(..header_len).ok_or(Invalid::Short)?;
-        let crc = crc32c(seed.0, &header[4..]);
-        if crc != get_u32(head, 0) {
-            return Err(Invalid::Header);
-        }
         let mut key_len = lengths & KEY_LEN_NARROW_MAX as u32;
         let mut value_len = lengths >> KEY_LEN_BITS & VALUE_LEN_NARROW_MAX as u32;
         let body = match kind {
             KIND_NONE if flags & !CONTINUES == TOMBSTONE && key_len == HASH_BYTES as u32 => {
                 Body::Tombstone
             }
-            KIND_PAD if flags & !WIDE == 0 && value_len > 0 => {
+            KIND_PAD if flags & !WIDE == 0 && header_len <= value_len as usize * UNIT => {
                 let durable = (flags & WIDE != 0).then(|| Lsn(get_u64(header, HEADER_BYTES)));
                 Body::Pad { units: value_len, durable }
             }
@@ -255,7 +275,7 @@ impl Header {
             body,
             expire_at_ms,
             continues: flags & CONTINUES != 0,
-            crc,
+            crc: get_u32(head, 0),
             header_len: header_len as u32,
             key_len,
             value_len,
@@ -306,23 +326,33 @@ impl Header {
 
     /// Verifies everything behind the header: payload checksum and the zeros up to the unit.
     pub fn verify_payload(&self, buf: &[u8]) -> Result<(), Invalid> {
+        self.verify(buf, self.crc, self.key_start())
+    }
+
+    /// Verifies what lies behind `start`, where a checksum stands at `crc`.
+    #[inline(always)]
+    fn verify(&self, buf: &[u8], crc: u32, start: usize) -> Result<(), Invalid> {
         let Some(record) = buf.get(..self.units() as usize * UNIT) else {
             return Err(Invalid::Short);
         };
-        let zeros_from = match self.body {
-            Body::Pad { .. } => self.header_len as usize,
+        let valid = match self.body {
+            Body::Pad { .. } => record[self.header_len as usize..].iter().all(|&byte| byte == 0),
             _ => {
                 let end = self.payload_end();
-                let crc = crc32c(self.crc, &record[self.key_start()..end]);
-                if crc != get_u32(record, end) {
-                    return Err(Invalid::Payload);
-                }
-                end + PAYLOAD_CRC_BYTES
+                crc32c(crc, &record[start..end]) == get_u32(record, end)
+                    && ends_in_zeros(record, end + PAYLOAD_CRC_BYTES)
             }
         };
-        let zeros = record[zeros_from..].iter().all(|&byte| byte == 0);
-        if zeros { Ok(()) } else { Err(Invalid::Payload) }
+        if valid { Ok(()) } else { Err(Invalid::Payload) }
     }
+}
+
+/// Whether a record is zero from `from` on, which is in its last unit or at its end.
+#[inline]
+fn ends_in_zeros(record: &[u8], from: usize) -> bool {
+    let unused = record.len() - from;
+    let last = record.last_chunk().map_or(0, |unit: &[u8; UNIT]| u128::from_be_bytes(*unit));
+    last & ((1 << (8 * unused)) - 1) == 0
 }
 
 #[cfg(test)]
@@ -501,5 +531,17 @@ mod tests {
             }
         }
         seed
+    }
+
+    #[test]
+    fn a_filler_is_not_shorter_than_its_header() {
+        let mut bytes = [0; 32];
+        let flags = super::WIDE;
+        let word = super::word(Lsn(1), super::KIND_PAD, flags);
+        super::finish_header(&mut bytes[..24], SEED, word, 1 << super::KEY_LEN_BITS);
+        assert_eq!(Header::decode(&bytes, SEED), Err(Invalid::Header));
+        super::finish_header(&mut bytes[..24], SEED, word, 2 << super::KEY_LEN_BITS);
+        let header = Header::decode(&bytes, SEED).unwrap();
+        assert_eq!(header.verify_payload(&bytes), Ok(()));
     }
 }

@@ -132,6 +132,7 @@ pub struct Recovery {
     in_flight: usize,
     flushed: u16,
     notes: Vec<String>,
+    own_notes: Vec<String>,
 }
 
 impl Recovery {
@@ -154,12 +155,18 @@ impl Recovery {
             in_flight: 0,
             flushed: 0,
             notes: Vec::new(),
+            own_notes: Vec::new(),
         }
     }
 
     /// What was cut or left out, one line each. The same on all cores.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
+    }
+
+    /// What concerns the keys of this core only, one line each.
+    pub fn take_own_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.own_notes)
     }
 
     /// Requests of this recovery that are not back yet.
@@ -182,6 +189,7 @@ impl Recovery {
                 self.read_ahead(shard, disk);
                 self.replay_next(shard)?;
                 if self.applied == self.plan.len() {
+                    self.own_notes = shard.match_parts();
                     self.buf = shard.log.lend_buffer();
                     self.stage = Stage::Finishing;
                 }
@@ -201,9 +209,10 @@ impl Recovery {
     fn complete(&mut self, shard: &Shard, done: Done) -> Result<(), Damage> {
         self.in_flight -= 1;
         if self.stage != Stage::Reading {
+            let segment = (done.tag & u64::from(u32::MAX)) as u32;
             return done.result.map_err(|errno| Damage {
                 device: shard.segments.disk_name(done.device).to_owned(),
-                offset: 0,
+                offset: if segment > 0 { shard.segments.place(segment).1 } else { 0 },
                 what: format!("writing at the end of recovery failed: {errno}"),
             });
         }
@@ -374,7 +383,7 @@ impl Recovery {
         let segment = &buf[..SEGMENT_SIZE];
         let seed = shard.segments.seed(planned.header.epoch);
         let first_unit = (shard.segments.sector_size() / UNIT) as u32;
-        let mut scan = Scan::new(segment, seed, first_unit, base, shard.hash_seed());
+        let mut scan = Scan::new(segment, seed, first_unit, base, shard.hasher());
         let next = planned.next.map(|next| &plan.segments[next].header);
         let last = scan.last(base);
         let complete = match trailer {

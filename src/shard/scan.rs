@@ -1,8 +1,10 @@
 //! Reads an unsealed segment record by record, up to where its log ends.
 
 use crate::shard::footer::{Entry, What};
-use crate::shard::index::HashSeed;
+use crate::shard::index::KeyHasher;
+use crate::shard::parts::part_hash;
 use crate::shard::record::{self, Body, Header, Lsn, PlaceSeed, UNIT};
+use crate::shard::view::Kind;
 
 /// A record that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +27,7 @@ pub struct Scan {
 
 impl Scan {
     /// Scans `segment`, whose records start at `first_unit` with the LSN `base`.
-    pub fn new(segment: &[u8], seed: u32, first_unit: u32, base: Lsn, hashes: &HashSeed) -> Scan {
+    pub fn new(segment: &[u8], seed: u32, first_unit: u32, base: Lsn, hashes: &KeyHasher) -> Scan {
         let mut scan = Scan { end: first_unit, ..Scan::default() };
         let mut lsn = base;
         while let Some(header) = valid(segment, seed, scan.end, lsn) {
@@ -77,16 +79,18 @@ fn valid(segment: &[u8], seed: u32, unit: u32, lsn: Lsn) -> Option<Header> {
     whole.then_some(header)
 }
 
-fn entry(header: &Header, bytes: &[u8], hashes: &HashSeed) -> Entry {
+fn entry(header: &Header, bytes: &[u8], hashes: &KeyHasher) -> Entry {
     match header.body {
         Body::Pad { units, .. } => Entry::pad(units),
         Body::Tombstone => {
             Entry::tombstone(header.tombstone_hash(bytes), header.db, header.units())
         }
         Body::Value(kind) => {
-            let (key, _) = header.payload(bytes);
-            let hash = hashes.hash(key);
+            let (key, value) = header.payload(bytes);
+            let part = if kind == Kind::Part { part_hash(hashes, key) } else { None };
+            let hash = part.unwrap_or_else(|| hashes.hash(key));
             Entry::value(hash, header.db, kind, header.len_bytes(), key.len(), header.expire_at_ms)
+                .with_root(value)
         }
     }
 }

@@ -2,6 +2,7 @@
 //! docs/FORMAT.md has the byte table.
 
 use crate::limits::SEGMENT_SIZE_BYTES;
+use crate::mem::crc32c;
 use crate::shard::le::{get_u16, get_u32, get_u64, put_u16, put_u32, put_u64};
 use crate::shard::record::{Lsn, UNIT};
 
@@ -68,7 +69,7 @@ impl Epoch {
 
 /// Where the checksums of a segment's contents start: the set and the segment's present life.
 pub fn seed(set_seed: u32, epoch: Epoch) -> u32 {
-    crc32c::crc32c_append(set_seed, &epoch.0.to_le_bytes())
+    crc32c(set_seed, &epoch.0.to_le_bytes())
 }
 
 /// The part of [`seed`] that is the same for all segments of a set.
@@ -141,6 +142,11 @@ impl Header {
         };
         let mut set = SetId([0; 16]);
         set.0.copy_from_slice(&bytes[20..36]);
+        let lsns = [44, 52, 60].map(|at| Lsn(get_u64(bytes, at)));
+        if lsns.iter().any(|&lsn| lsn > Lsn::MAX) {
+            return Err("its sequence numbers are too large");
+        }
+        let [base, previous, durable] = lsns;
         Ok(Header {
             set,
             device: get_u16(bytes, 12),
@@ -148,9 +154,9 @@ impl Header {
             state,
             epoch: Epoch(get_u64(bytes, 36)),
             core: get_u16(bytes, 14),
-            base: Lsn(get_u64(bytes, 44)),
-            previous: Lsn(get_u64(bytes, 52)),
-            durable: Lsn(get_u64(bytes, 60)),
+            base,
+            previous,
+            durable,
         })
     }
 }

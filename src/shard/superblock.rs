@@ -5,7 +5,7 @@
 use std::io;
 
 use crate::disk::{Io, Op};
-use crate::limits::{DATABASES, DEVICES_MAX};
+use crate::limits::{DATABASES, DEVICES_MAX, SECTOR_SIZE_MAX, SECTOR_SIZE_MIN};
 use crate::mem::LogBuf;
 use crate::shard::index::HashSeed;
 use crate::shard::le::{get_u16, get_u32, get_u64, put_u16, put_u32, put_u64};
@@ -122,8 +122,14 @@ impl Superblock {
         let device = get_u16(bytes, 10);
         let mut databases = [0; DATABASES];
         databases.copy_from_slice(&bytes[DATABASES_AT..HORIZONS_AT]);
-        let sane =
-            count <= DEVICES_MAX && usize::from(device) < count && is_permutation(&databases);
+        let sector_size = u32::from(get_u16(bytes, 14));
+        let horizons = std::array::from_fn(|db| Lsn(get_u64(bytes, HORIZONS_AT + 8 * db)));
+        let sane = count <= DEVICES_MAX
+            && usize::from(device) < count
+            && is_permutation(&databases)
+            && sector_size.is_power_of_two()
+            && (SECTOR_SIZE_MIN..=SECTOR_SIZE_MAX).contains(&(sector_size as usize))
+            && horizons.iter().all(|&horizon| horizon <= Lsn::MAX);
         if !sane {
             return Err(Invalid::Damaged);
         }
@@ -139,9 +145,9 @@ impl Superblock {
             seed: HashSeed(seed),
             generation: get_u64(bytes, 48),
             run: get_u32(bytes, 56),
-            sector_size: u32::from(get_u16(bytes, 14)),
+            sector_size,
             databases,
-            horizons: std::array::from_fn(|db| Lsn(get_u64(bytes, HORIZONS_AT + 8 * db))),
+            horizons,
             members: (0..count).map(member).collect(),
         };
         Ok(Superblock { device, state })
@@ -182,4 +188,55 @@ impl Superblocks {
 
 fn is_permutation(databases: &[u8; DATABASES]) -> bool {
     (0..DATABASES as u8).all(|db| databases.contains(&db))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Invalid, Member, SUPERBLOCK_BYTES, SetState, Superblock};
+    use crate::limits::DATABASES;
+    use crate::shard::index::HashSeed;
+    use crate::shard::record::Lsn;
+    use crate::shard::segment::SetId;
+
+    fn superblock() -> Superblock {
+        let state = SetState {
+            set: SetId([7; 16]),
+            seed: HashSeed([9; 16]),
+            generation: 3,
+            run: 2,
+            sector_size: 512,
+            databases: std::array::from_fn(|db| (db as u8 + 1) % DATABASES as u8),
+            horizons: [Lsn(5); DATABASES],
+            members: vec![Member { id: 1, segments: 2 }, Member { id: 3, segments: 4 }],
+        };
+        Superblock { device: 1, state }
+    }
+
+    fn decoded(superblock: &Superblock) -> Result<Superblock, Invalid> {
+        let mut bytes = [0xaa; SUPERBLOCK_BYTES];
+        superblock.encode(&mut bytes);
+        Superblock::decode(&bytes)
+    }
+
+    #[test]
+    fn what_goes_in_comes_out() {
+        assert!(decoded(&superblock()).is_ok_and(|copy| copy == superblock()));
+    }
+
+    #[test]
+    fn impossible_numbers_are_damage() {
+        let changes: [fn(&mut Superblock); 6] = [
+            |copy| copy.device = 2,
+            |copy| copy.state.members.clear(),
+            |copy| copy.state.databases[0] = copy.state.databases[1],
+            |copy| copy.state.sector_size = 0,
+            |copy| copy.state.sector_size = 1000,
+            |copy| copy.state.horizons[3] = Lsn(u64::MAX),
+        ];
+        for change in changes {
+            let mut copy = superblock();
+            change(&mut copy);
+            assert_eq!(decoded(&copy).err(), Some(Invalid::Damaged));
+        }
+    }
 }

@@ -216,8 +216,8 @@ pub struct Segments {
     /// Free segments that puts, and deletes, leave for the others.
     put_reserve: u32,
     delete_reserve: u32,
-    pub jobs: Jobs,
-    pub pace: Pace,
+    pub(super) jobs: Jobs,
+    pub(super) pace: Pace,
     epoch: AtomicU64,
     /// Above every LSN that may be in use or promised to a flush.
     ceiling: AtomicU64,
@@ -295,7 +295,6 @@ impl Segments {
                 Life::Reserved | Life::Free => continue,
                 Life::Open => {
                     usage.open += 1;
-                    usage.dead_units += slot.dead_units();
                     continue;
                 }
                 Life::Sealed => usage.sealed += 1,
@@ -321,6 +320,11 @@ impl Segments {
 
     pub fn free_segments(&self) -> u32 {
         self.free.load(Ordering::Relaxed)
+    }
+
+    /// Jobs of defrag that have ended, and how many of them have left something behind.
+    pub fn jobs_ended(&self) -> (u64, u64) {
+        self.jobs.ended()
     }
 
     /// Times that a segment became free.
@@ -566,7 +570,7 @@ impl Segments {
     }
 
     /// One core has moved what it could. `complete`: nothing of its own is left behind.
-    pub fn finish_job(&self, job: &Job, complete: bool) {
+    pub(super) fn finish_job(&self, job: &Job, complete: bool) {
         let Some(complete) = self.jobs.finish(job, complete) else { return };
         let slot = &self.slots[job.segment as usize];
         slot.skipped.store(true, Ordering::SeqCst);

@@ -2,6 +2,7 @@
 
 mod defrag;
 mod media;
+mod parts;
 
 use crate::disk::Geometry;
 use crate::limits::SEGMENT_SIZE_BYTES;
@@ -123,7 +124,7 @@ impl Bench {
         let of_write = |write: &UnitWrite<'_>| {
             let value = match write.op {
                 UnitOp::Put { value, .. } => Some((value.to_vec(), None)),
-                UnitOp::Delete => None,
+                UnitOp::Delete | UnitOp::Chain { .. } | UnitOp::Part { .. } => None,
             };
             ((0, write.key.to_vec()), value)
         };

@@ -38,7 +38,7 @@ const BATCH_MAX: u32 = 32;
 const FRUITLESS_NS_PER_SEGMENT: u64 = 1000;
 const FRUITLESS_NS_MIN: u64 = 20_000_000;
 /// Who finds no space waits for defrag while something has moved within this time.
-const PATIENCE_NS: u64 = 2_000_000_000;
+const PATIENCE_NS: u64 = 10_000_000_000;
 
 /// Chooses victims. On one core only.
 #[derive(Debug)]
@@ -58,8 +58,10 @@ pub struct Conductor {
     ended: u64,
     recovered: bool,
     working: bool,
-    /// What moves while defrag makes progress, and when it last did.
-    progress: (u64, u64),
+    /// The last walk has found nothing.
+    exhausted: bool,
+    /// What grows while defrag makes progress, and when it last did.
+    progress: (u64, u64, u64),
     progress_ns: u64,
 }
 
@@ -77,7 +79,8 @@ impl Conductor {
             ended: 0,
             recovered: false,
             working: false,
-            progress: (0, 0),
+            exhausted: false,
+            progress: (0, 0, 0),
             progress_ns: 0,
         }
     }
@@ -120,7 +123,7 @@ impl Conductor {
             self.ended = ended;
             self.job_ns = now.mono_ns + options.sleep_ms.saturating_mul(1_000_000);
         }
-        let progress = (segments.times_freed(), ended);
+        let progress = (segments.times_freed(), ended, segments.pace.moved());
         if progress != self.progress {
             self.progress = progress;
             self.progress_ns = now.mono_ns;
@@ -140,8 +143,9 @@ impl Conductor {
         self.walk = (to < segments.numbers()).then_some(to);
         if self.walk.is_none() {
             self.next = self.best.drain(..).map(|(_, segment)| segment).collect();
+            self.exhausted = self.next.is_empty();
             let pause = FRUITLESS_NS_PER_SEGMENT * u64::from(segments.numbers());
-            let pause = if self.next.is_empty() { pause.max(FRUITLESS_NS_MIN) } else { 0 };
+            let pause = if self.exhausted { pause.max(FRUITLESS_NS_MIN) } else { 0 };
             self.walk_ns = now.mono_ns + pause;
         }
     }
@@ -168,7 +172,7 @@ impl Conductor {
     }
 
     fn set_pace(&mut self, segments: &Segments, now: Now) {
-        let at_work = segments.jobs.active() > 0 || !self.next.is_empty() || self.walk.is_some();
+        let at_work = segments.jobs.active() > 0 || !self.exhausted;
         if !at_work && !segments.has_empty() {
             self.progress_ns = now.mono_ns;
         }

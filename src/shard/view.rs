@@ -24,6 +24,10 @@ pub enum Kind {
     ZSet = 4,
     Hash = 5,
     Stream = 6,
+    /// A string in parts ([`crate::shard::parts`]). Commands see a string.
+    Chain = 7,
+    /// A part of one; not a key.
+    Part = 8,
 }
 
 impl Kind {
@@ -35,14 +39,21 @@ impl Kind {
             4 => Kind::ZSet,
             5 => Kind::Hash,
             6 => Kind::Stream,
+            7 => Kind::Chain,
+            8 => Kind::Part,
             _ => return None,
         })
+    }
+
+    /// The type that commands see.
+    pub fn of_value(self) -> Kind {
+        if self == Kind::Chain { Kind::String } else { self }
     }
 
     /// The word that TYPE replies.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::String => "string",
+            Kind::String | Kind::Chain | Kind::Part => "string",
             Kind::List => "list",
             Kind::Set => "set",
             Kind::ZSet => "zset",
@@ -60,6 +71,8 @@ pub struct Meta {
     pub value_len: Option<u32>,
     /// Unix time in milliseconds at which the key expires.
     pub expire_at_ms: Option<u64>,
+    /// The value is longer than a record should be and lies in parts.
+    pub in_parts: bool,
 }
 
 /// Why a command did not finish.
@@ -89,6 +102,8 @@ impl From<String> for Stop {
 pub enum Fault {
     /// The value of the key at this position among the command's keys.
     Key(usize),
+    /// At least these bytes of it.
+    Range { key: usize, start: usize, end: usize },
     /// The values of all keys of the command that exist.
     All,
 }
@@ -101,6 +116,11 @@ pub const WRONG_TYPE: Stop =
 pub enum Resident<'a> {
     No,
     Yes(&'a [u8]),
+    /// The bytes from `start` on, not all.
+    Range {
+        start: usize,
+        bytes: &'a [u8],
+    },
 }
 
 /// A value with what the index knows of it.
@@ -109,7 +129,21 @@ pub type Stored<'a> = (Meta, Cow<'a, [u8]>);
 /// What a command does to a key; the last one wins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Write<'a> {
-    Put { kind: Kind, value: Cow<'a, [u8]>, expire_at_ms: Option<u64> },
+    Put {
+        kind: Kind,
+        value: Cow<'a, [u8]>,
+        expire_at_ms: Option<u64>,
+    },
+    /// Other bytes from `offset` on; what is missing before them is zero. Of a value in parts.
+    Patch {
+        offset: usize,
+        bytes: &'a [u8],
+        expire_at_ms: Option<u64>,
+    },
+    /// Another expiry. Of a value in parts.
+    Expire {
+        expire_at_ms: Option<u64>,
+    },
     Delete,
 }
 
@@ -261,8 +295,41 @@ impl<'a> View<'a> {
         match (&state.write, state.value) {
             (Some(Write::Put { value, .. }), _) => Ok(Some((meta, value.clone()))),
             (_, Resident::Yes(bytes)) => Ok(Some((meta, Cow::Borrowed(bytes)))),
-            (_, Resident::No) => Err(Stop::Fault(Fault::Key(key))),
+            (_, Resident::No | Resident::Range { .. }) => Err(Stop::Fault(Fault::Key(key))),
         }
+    }
+
+    /// Whether the value lies in parts, so that bytes of it are read and written rather than all.
+    /// Never faults.
+    pub fn in_parts(&self, key: usize) -> bool {
+        self.state(key).meta.is_some_and(|meta| meta.in_parts)
+    }
+
+    /// Bytes `start..end` of the value of a key that has them and that the command has not
+    /// written.
+    pub fn slice(&self, key: usize, start: usize, end: usize) -> Result<&[u8], Stop> {
+        match self.state(key).value {
+            _ if start == end => Ok(&[]),
+            Resident::Yes(bytes) => Ok(&bytes[start..end]),
+            Resident::Range { start: from, bytes }
+                if from <= start && end <= from + bytes.len() =>
+            {
+                Ok(&bytes[start - from..end - from])
+            }
+            _ => Err(Stop::Fault(Fault::Range { key, start, end })),
+        }
+    }
+
+    /// Writes `bytes` over the value of a key that [is in parts](View::in_parts), from `offset`
+    /// on; zeros fill what is missing before. The expiry stays.
+    pub fn patch(&mut self, key: usize, offset: usize, bytes: &'a [u8]) {
+        let place = self.place(key);
+        let Some(meta) = &mut self.keys[place].meta else { return };
+        debug_assert!(meta.in_parts);
+        let end = (offset + bytes.len()) as u32;
+        meta.value_len = meta.value_len.map(|len| len.max(end));
+        let expire_at_ms = meta.expire_at_ms;
+        self.keys[place].write = Some(Write::Patch { offset, bytes, expire_at_ms });
     }
 
     fn bytes(&self, key: usize) -> Result<&[u8], Stop> {
@@ -272,7 +339,7 @@ impl<'a> View<'a> {
         }
         match state.value {
             Resident::Yes(bytes) => Ok(bytes),
-            Resident::No => Err(Stop::Fault(Fault::Key(key))),
+            Resident::No | Resident::Range { .. } => Err(Stop::Fault(Fault::Key(key))),
         }
     }
 
@@ -280,7 +347,8 @@ impl<'a> View<'a> {
     /// that will look at every key.
     pub fn load_all(&self) -> Result<(), Stop> {
         let missing = self.keys.iter().any(|state| {
-            state.meta.is_some() && state.write.is_none() && state.value == Resident::No
+            let there = matches!(state.value, Resident::Yes(_));
+            state.meta.is_some() && state.write.is_none() && !there
         });
         if missing { Err(Stop::Fault(Fault::All)) } else { Ok(()) }
     }
@@ -300,7 +368,7 @@ impl<'a> View<'a> {
         }
         let place = self.place(key);
         let value_len = Some(value.len() as u32);
-        self.keys[place].meta = Some(Meta { kind, value_len, expire_at_ms });
+        self.keys[place].meta = Some(Meta { kind, value_len, expire_at_ms, in_parts: false });
         self.keys[place].write = Some(Write::Put { kind, value, expire_at_ms });
     }
 
@@ -309,6 +377,12 @@ impl<'a> View<'a> {
     pub fn set_expiry(&mut self, key: usize, expire_at_ms: Option<u64>) -> Result<(), Stop> {
         if expire_at_ms.is_some_and(|at| at <= self.now_ms) {
             self.delete(key);
+        } else if self.in_parts(key) {
+            let place = self.place(key);
+            if let Some(meta) = &mut self.keys[place].meta {
+                meta.expire_at_ms = expire_at_ms;
+            }
+            self.keys[place].write = Some(Write::Expire { expire_at_ms });
         } else if let Some((meta, value)) = self.any_value_shared(key)? {
             self.put(key, meta.kind, value, expire_at_ms);
         }

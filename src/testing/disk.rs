@@ -1,11 +1,12 @@
-//! Simulated devices in memory: requests complete in random order, a power cut leaves any part of
-//! what was not durable, bits can be flipped and requests made to fail.
+//! Simulated devices in memory: requests complete in random order or at their simulated time, a
+//! power cut leaves any part of what was not durable, and requests go wrong as [`Faults`] says.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::disk::{Counts, Disk, Done, Errno, Geometry, Io, Op};
+use crate::testing::faults::{Faults, Injected, Timing, WriteFault};
 
 /// Errno of a simulated failure: EIO.
 const EIO: Errno = Errno(5);
@@ -29,6 +30,11 @@ impl SimRandom {
     /// Below `n`, which is not 0.
     pub fn below(&mut self, n: usize) -> usize {
         ((u128::from(self.draw()) * n as u128) >> 64) as usize
+    }
+
+    /// True so many times in a million.
+    pub fn chance(&mut self, per_million: u32) -> bool {
+        per_million > 0 && self.below(1_000_000) < per_million as usize
     }
 
     pub fn fill(&mut self, bytes: &mut [u8]) {
@@ -125,6 +131,8 @@ struct Pending {
     port: usize,
     /// Completed writes when a flush was submitted.
     completed: u64,
+    /// Simulated time at which it ends, if time is simulated.
+    due_ns: u64,
     io: Io,
 }
 
@@ -138,6 +146,9 @@ struct State {
     /// Requests that may be in flight per port.
     depth: usize,
     fail_writes: bool,
+    faults: Faults,
+    injected: Injected,
+    timing: Option<Timing>,
     events: u64,
     written_bytes: u64,
 }
@@ -155,6 +166,12 @@ pub struct SimPort {
     geometry: Vec<Geometry>,
     number: usize,
     counts: Counts,
+}
+
+impl SimPort {
+    pub fn number(&self) -> usize {
+        self.number
+    }
 }
 
 impl SimDisk {
@@ -181,6 +198,9 @@ impl SimDisk {
             ports: 0,
             depth: 32,
             fail_writes: false,
+            faults: Faults::default(),
+            injected: Injected::default(),
+            timing: None,
             events: 0,
             written_bytes: 0,
         };
@@ -212,6 +232,52 @@ impl SimDisk {
     /// Writes and flushes fail from now on, without effect.
     pub fn fail_writes(&self) {
         self.state.borrow_mut().fail_writes = true;
+    }
+
+    pub fn set_faults(&self, faults: Faults) {
+        self.state.borrow_mut().faults = faults;
+    }
+
+    pub fn injected(&self) -> Injected {
+        self.state.borrow().injected
+    }
+
+    /// With a timing, requests end at their time, all that are due at once; without, each poll
+    /// ends one of them.
+    pub fn set_timing(&self, timing: Option<Timing>) {
+        self.state.borrow_mut().timing = timing;
+    }
+
+    /// When the next request of a port, or of all ports, ends.
+    pub fn next_due_ns(&self, port: Option<usize>) -> Option<u64> {
+        let state = self.state.borrow();
+        let mine = state.pending.iter().filter(|p| port.is_none_or(|port| p.port == port));
+        mine.map(|pending| pending.due_ns).min()
+    }
+
+    /// The machine loses power; it goes on with what that leaves.
+    pub fn lose_power(&self, cut: Cut) {
+        let mut random = SimRandom::new(self.draw());
+        let media = self.power_cut(cut, &mut random);
+        let mut state = self.state.borrow_mut();
+        state.pending.clear();
+        for (device, media) in state.devices.iter_mut().zip(media) {
+            device.cached.clear();
+            device.visible = media.clone();
+            device.durable = media;
+        }
+    }
+
+    /// The process ends: its requests under way happen or not, the devices live on.
+    pub fn lose_process(&self) {
+        let mut state = self.state.borrow_mut();
+        let pending = std::mem::take(&mut state.pending);
+        for pending in pending {
+            let Op::Write { offset, data } = &pending.io.op else { continue };
+            if state.random.draw() & 1 == 0 {
+                state.land(pending.io.device, *offset, data.as_slice());
+            }
+        }
     }
 
     /// Grows with every write and flush submitted or completed.
@@ -329,46 +395,122 @@ impl State {
     fn complete(&mut self, pending: Pending) -> Done {
         let Pending { completed, io, .. } = pending;
         let Io { device, tag, op } = io;
-        let failing = self.fail_writes;
-        let target = &mut self.devices[usize::from(device)];
-        let size = target.geometry.sector_size as usize;
         let mut done = Done { device, tag, result: Ok(()), buf: None };
         match op {
             Op::Read { offset, len, mut buf } => {
-                read(target, offset, &mut buf[..len as usize]);
+                read(&self.devices[usize::from(device)], offset, &mut buf[..len as usize]);
+                done.result = self.disturb_read(&mut buf[..len as usize]);
                 done.buf = Some(buf);
                 return done;
             }
-            _ if failing => done.result = Err(EIO),
-            Op::Write { offset, data } => {
-                self.completed += 1;
-                self.written_bytes += data.as_slice().len() as u64;
-                for (i, bytes) in data.as_slice().chunks(size).enumerate() {
-                    let sector = offset / size as u64 + i as u64;
-                    let bytes: Rc<[u8]> = bytes.into();
-                    target.visible.sectors.insert(sector, Rc::clone(&bytes));
-                    if target.geometry.volatile_cache {
-                        let number = self.completed;
-                        target.cached.push(Cached { number, sector, bytes });
-                    } else {
-                        target.durable.sectors.insert(sector, bytes);
-                    }
-                }
+            _ if self.fail_writes => done.result = Err(EIO),
+            Op::Write { offset, data } => done.result = self.write(device, offset, data.as_slice()),
+            Op::Flush if self.random.chance(self.faults.flush_error) => {
+                self.injected.write_errors += 1;
+                done.result = Err(EIO);
             }
-            Op::Flush => {
-                let durable = &mut target.durable;
-                target.cached.retain(|cached| {
-                    let stays = cached.number > completed;
-                    if !stays {
-                        durable.sectors.insert(cached.sector, Rc::clone(&cached.bytes));
-                    }
-                    stays
-                });
-            }
+            Op::Flush => self.flush(device, completed),
         }
         self.events += 1;
         done
     }
+
+    fn disturb_read(&mut self, bytes: &mut [u8]) -> Result<(), Errno> {
+        if self.random.chance(self.faults.read_error) {
+            self.injected.read_errors += 1;
+            return Err(EIO);
+        }
+        if self.random.chance(self.faults.flipped_read) {
+            self.injected.lies += 1;
+            flip(bytes, &mut self.random);
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, device: u16, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+        let fault = self.faults.of_write(&mut self.random);
+        match fault {
+            WriteFault::None => self.land(device, offset, bytes),
+            WriteFault::Fails => {
+                self.injected.write_errors += 1;
+                self.land_partly(device, offset, bytes);
+                return Err(EIO);
+            }
+            WriteFault::Flipped => {
+                let mut bytes = bytes.to_vec();
+                flip(&mut bytes, &mut self.random);
+                self.land(device, offset, &bytes);
+            }
+            WriteFault::Lost => {}
+            WriteFault::Misdirected => {
+                let geometry = &self.devices[usize::from(device)].geometry;
+                let size = u64::from(geometry.sector_size);
+                let room = (geometry.size_bytes - bytes.len() as u64) / size;
+                let elsewhere = self.random.below(room as usize + 1) as u64 * size;
+                self.land(device, elsewhere, bytes);
+            }
+        }
+        self.injected.lies += u32::from(fault != WriteFault::None);
+        Ok(())
+    }
+
+    fn land_partly(&mut self, device: u16, offset: u64, bytes: &[u8]) {
+        let size = self.devices[usize::from(device)].geometry.sector_size as usize;
+        let some = self.random.below(3) as u64;
+        for (i, sector) in bytes.chunks(size).enumerate() {
+            if self.random.below(2) < some as usize {
+                self.land(device, offset + (i * size) as u64, sector);
+            }
+        }
+    }
+
+    /// The bytes are what a read returns from now on.
+    fn land(&mut self, device: u16, offset: u64, bytes: &[u8]) {
+        self.completed += 1;
+        self.written_bytes += bytes.len() as u64;
+        let target = &mut self.devices[usize::from(device)];
+        let size = target.geometry.sector_size as usize;
+        for (i, bytes) in bytes.chunks(size).enumerate() {
+            let sector = offset / size as u64 + i as u64;
+            let bytes: Rc<[u8]> = bytes.into();
+            target.visible.sectors.insert(sector, Rc::clone(&bytes));
+            if target.geometry.volatile_cache {
+                target.cached.push(Cached { number: self.completed, sector, bytes });
+            } else {
+                target.durable.sectors.insert(sector, bytes);
+            }
+        }
+    }
+
+    /// Writes that had completed when the flush was submitted are durable.
+    fn flush(&mut self, device: u16, completed: u64) {
+        let target = &mut self.devices[usize::from(device)];
+        let durable = &mut target.durable;
+        target.cached.retain(|cached| {
+            let stays = cached.number > completed;
+            if !stays {
+                durable.sectors.insert(cached.sector, Rc::clone(&cached.bytes));
+            }
+            stays
+        });
+    }
+
+    /// The requests of a port that end now, by place.
+    fn ending(&mut self, port: usize) -> Vec<usize> {
+        let mine = self.pending.iter().enumerate().filter(|(_, p)| p.port == port);
+        let Some(timing) = &self.timing else {
+            let mine: Vec<usize> = mine.map(|(i, _)| i).collect();
+            let pick = (!mine.is_empty()).then(|| mine[self.random.below(mine.len())]);
+            return pick.into_iter().collect();
+        };
+        let now_ns = timing.clock.mono_ns();
+        mine.filter(|(_, p)| p.due_ns <= now_ns).map(|(i, _)| i).collect()
+    }
+}
+
+fn flip(bytes: &mut [u8], random: &mut SimRandom) {
+    let bit = random.below(bytes.len() * 8);
+    bytes[bit / 8] ^= 1 << (bit % 8);
 }
 
 fn check(io: &Io, geometry: &Geometry) {
@@ -396,21 +538,20 @@ impl Disk for SimPort {
         state.events += u64::from(!matches!(io.op, Op::Read { .. }));
         let completed = state.completed;
         self.counts.add(&io.op);
-        state.pending.push(Pending { port: self.number, completed, io });
+        let State { timing, random, .. } = &mut *state;
+        let due_ns = timing.as_ref().map_or(0, |timing| timing.due_ns(random));
+        state.pending.push(Pending { port: self.number, completed, due_ns, io });
         Ok(())
     }
 
-    /// Completes one request of this port, drawn at random.
+    /// Ends one request of this port, drawn at random, or all that are due.
     fn poll(&mut self, done: &mut Vec<Done>) {
         let mut state = self.state.borrow_mut();
-        let mine = state.pending.iter().enumerate().filter(|(_, p)| p.port == self.number);
-        let mine: Vec<usize> = mine.map(|(i, _)| i).collect();
-        if mine.is_empty() {
-            return;
-        }
-        let pick = mine[state.random.below(mine.len())];
-        let pending = state.pending.remove(pick);
-        done.push(state.complete(pending));
+        // From the back, so that places stay right.
+        let places = state.ending(self.number).into_iter().rev();
+        let mut ending: Vec<Pending> = places.map(|place| state.pending.remove(place)).collect();
+        ending.sort_by_key(|pending| pending.due_ns);
+        done.extend(ending.into_iter().map(|pending| state.complete(pending)));
     }
 
     fn geometry(&self) -> &[Geometry] {

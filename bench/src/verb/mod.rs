@@ -5,6 +5,7 @@ mod device;
 mod instructions;
 mod load;
 mod memory;
+mod overwrite;
 mod restart;
 
 use crate::dataset::Dataset;
@@ -41,6 +42,7 @@ pub fn run(options: &Options) -> Result<(), String> {
         "memory" => memory::run(options),
         "device" => device::run(options),
         "instructions" => instructions::run(options),
+        "overwrite" => overwrite::run(options),
         "restart" => restart::run(options),
         other => Err(format!("there is no verb {other} (see --help)")),
     }

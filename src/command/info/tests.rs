@@ -43,12 +43,13 @@ fn value<'a>(text: &'a str, name: &str) -> &'a str {
     lines.find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no {name} in {text}")).1
 }
 
-const DEFAULT: [&str; 11] = [
+const DEFAULT: [&str; 12] = [
     "Server",
     "Clients",
     "Memory",
     "Persistence",
     "Stats",
+    "Storage",
     "Replication",
     "CPU",
     "Modules",
@@ -66,10 +67,10 @@ fn sections_in_their_order_and_once() {
     assert_eq!(shown("keyspace SERVER server"), "Server Keyspace");
     assert_eq!(shown("commandstats foo"), "Commandstats");
     assert_eq!(shown("foo"), "");
-    assert_eq!(shown("default commandstats").split(' ').count(), 12);
-    assert_eq!(shown("all").split(' ').count(), 11);
+    assert_eq!(shown("default commandstats").split(' ').count(), 13);
+    assert_eq!(shown("all").split(' ').count(), 12);
     assert!(!shown("all").contains("Modules") && shown("all").contains("Commandstats"));
-    assert_eq!(shown("everything").split(' ').count(), 12);
+    assert_eq!(shown("everything").split(' ').count(), 13);
 }
 
 #[test]

@@ -421,3 +421,29 @@ fn rate_of_commands_between_two_samples() {
     server.sample_rate(START_MS + 3000);
     assert_eq!(rate(), 0);
 }
+
+#[test]
+fn defrag_changes_settings_and_refuses_wrong_words() {
+    let mut peer = Peer::new();
+    assert_eq!(peer.text("DEFRAG PAUSE"), "+OK\r\n");
+    assert_eq!(peer.server.config.get("defrag-paused").as_deref(), Some("yes"));
+    assert!(peer.text("DEFRAG STATUS").starts_with("*26\r\n$5\r\nstate\r\n$6\r\npaused\r\n"));
+    let cases = [
+        ("defrag Resume", "+OK\r\n"),
+        ("DEFRAG CONCURRENCY 3", "+OK\r\n"),
+        ("DEFRAG BLOCK-SLEEP 15", "+OK\r\n"),
+        ("DEFRAG RECORD-SLEEP-US 7", "+OK\r\n"),
+        ("DEFRAG nope", "-ERR unknown subcommand 'nope'. Try DEFRAG HELP.\r\n"),
+        ("DEFRAG MAX-ACTIVE", "-ERR wrong number of arguments for 'defrag|max-active' command\r\n"),
+        ("DEFRAG MAX-ACTIVE 0", "-ERR argument must be between 1 and 1024 inclusive\r\n"),
+        ("DEFRAG PAUSE now", "-ERR wrong number of arguments for 'defrag|pause' command\r\n"),
+    ];
+    for (line, reply) in cases {
+        assert_eq!(peer.text(line), reply, "{line}");
+    }
+    let settings = peer.server.config.snapshot().maintenance;
+    assert_eq!((settings.defrag_paused, settings.defrag_max_active_per_device), (false, 3));
+    assert_eq!((settings.defrag_sleep_ms, settings.defrag_record_sleep_us), (15, 7));
+    assert!(peer.text("DEFRAG STATUS").contains("max-active-per-device\r\n:3\r\n"));
+    assert!(peer.text("DEFRAG HELP").contains("+RECORD-SLEEP <microseconds>\r\n"));
+}

@@ -192,6 +192,24 @@ fn members_of_other_sets_and_blank_ones_are_refused() {
 }
 
 #[test]
+fn an_old_copy_of_a_member_is_refused() {
+    let two = geometry(&[12, 12], 512, false);
+    let disk = SimDisk::new(&two, 27);
+    start(&disk, options(1));
+    let old = disk.media();
+    start(&disk, options(1));
+    let mixed = || {
+        let media = vec![disk.media().remove(0), old[1].clone()];
+        SimDisk::with_media(&two, media, 1)
+    };
+    let text = refusal(&mixed());
+    assert_eq!(text, "sim1 is older than the rest of its set, as run 1 left it");
+    let salvaged = Rig::start(&mixed(), RigOptions { salvage: true, ..options(1) });
+    let salvaged = salvaged.unwrap_or_else(|_| panic!("no start"));
+    assert_eq!(salvaged.notes[0], text);
+}
+
+#[test]
 fn a_set_formatted_for_small_sectors_is_refused_on_large_ones() {
     let disk = SimDisk::new(&geometry(&[12], 512, false), 23);
     start(&disk, options(1));
