@@ -75,11 +75,11 @@ pub fn run(config: Config, system: &System) -> Result<(), String> {
     }
     #[cfg(feature = "spdk")]
     let mut health = spdk::Watch::new(&devices, &server, &geometry);
-    let watched = watch(&shared, &bells, &threads, || {
-        publish(&sources, &opened.segments);
+    let look = || {
         #[cfg(feature = "spdk")]
         health.poll();
-    });
+    };
+    let watched = watch(&shared, &bells, &threads, || publish(&sources, &opened.segments), look);
     let mut outcome = watched;
     for thread in threads {
         let ended = thread.join().unwrap_or_else(|_| Err("a core thread panicked".into()));
@@ -94,7 +94,8 @@ fn watch(
     shared: &Shared,
     bells: &[Bell],
     threads: &[thread::JoinHandle<Result<(), String>>],
-    mut publish: impl FnMut(),
+    publish: impl Fn(),
+    mut look: impl FnMut(),
 ) -> Result<(), String> {
     let asked = Arc::new(AtomicBool::new(false));
     // A terminal that is gone is no reason to stop: the flag of SIGHUP is looked at by nobody.
@@ -115,6 +116,7 @@ fn watch(
             bells.iter().for_each(Bell::ring);
             return Ok(());
         }
+        look();
         // It walks over the table of segments.
         if published.is_none_or(|at: Instant| at.elapsed() >= PUBLISH_INTERVAL) {
             publish();

@@ -92,7 +92,7 @@ impl fmt::Display for Controller {
 }
 
 impl Controller {
-    fn connect(address: Address) -> Result<Box<Controller>, String> {
+    fn connect(address: Address) -> Result<Arc<Controller>, String> {
         let mut id = sys::spdk_nvme_transport_id::default();
         let text = CString::new(address.transport_id()).map_err(|error| error.to_string())?;
         // SAFETY: both pointers are valid for the call.
@@ -104,7 +104,7 @@ impl Controller {
         let raw = raw.ok_or_else(|| {
             format!("{address}: no controller there lets us in: {}", environment::last_line())
         })?;
-        let controller = Box::new(Controller {
+        let controller = Arc::new(Controller {
             raw,
             address,
             hangs: AtomicBool::new(false),
@@ -112,7 +112,7 @@ impl Controller {
             health_read: AtomicBool::new(false),
         });
         let arg: *const Controller = &*controller;
-        // SAFETY: the box keeps the controller at its address until it is detached, after which
+        // SAFETY: the Arc keeps the controller at its address until it is detached, after which
         // SPDK calls nobody.
         unsafe {
             sys::lavik_set_timeout(raw.as_ptr(), COMMAND_TIMEOUT_US, Some(late), arg as *mut _);
@@ -217,7 +217,7 @@ unsafe impl Send for Namespace {}
 unsafe impl Sync for Namespace {}
 
 impl Namespace {
-    fn open(controllers: &[Box<Controller>], index: usize, nsid: u32) -> Result<Self, String> {
+    fn open(controllers: &[Arc<Controller>], index: usize, nsid: u32) -> Result<Self, String> {
         let controller = &controllers[index];
         let name = format!("{controller}/{nsid}");
         let ctrlr = controller.raw.as_ptr();
@@ -307,7 +307,7 @@ fn lock(controller: &Controller, nsid: u32) -> Result<UnixListener, String> {
 pub struct Set {
     // Before the controllers: locks go first.
     namespaces: Vec<Namespace>,
-    controllers: Vec<Box<Controller>>,
+    controllers: Vec<Arc<Controller>>,
     completions_max: AtomicU32,
 }
 
@@ -338,7 +338,7 @@ impl Set {
         &self.namespaces
     }
 
-    pub(super) fn controllers(&self) -> &[Box<Controller>] {
+    pub(super) fn controllers(&self) -> &[Arc<Controller>] {
         &self.controllers
     }
 

@@ -254,7 +254,7 @@ impl Disk for SpdkDisk {
     }
 
     fn wants_polling(&self) -> bool {
-        self.requests.len() > 0
+        !self.requests.is_empty()
     }
 
     fn counts(&self) -> Counts {

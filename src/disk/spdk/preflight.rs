@@ -114,7 +114,7 @@ fn free_hugepages_mib(sizes: &Path) -> u64 {
         let name = path.file_name()?.to_str()?;
         let kib: u64 = name.strip_prefix("hugepages-")?.strip_suffix("kB")?.parse().ok()?;
         let free = fs::read_to_string(path.join("free_hugepages")).ok()?;
-        Some(free.trim().parse::<u64>().ok()? * kib >> 10)
+        Some((free.trim().parse::<u64>().ok()? * kib) >> 10)
     };
     entries.filter_map(|entry| size_mib(entry.path())).sum()
 }
