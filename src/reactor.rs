@@ -86,7 +86,8 @@ impl<N: Net, D: Disk, C: Clock, G: Gate> Reactor<N, D, C, G> {
     /// at the gate until a completion or a message comes.
     fn idle(&mut self) {
         let now = self.clock.now();
-        if now.mono_ns - self.last_work_ns < self.busy_poll_ns {
+        let spins = now.mono_ns - self.last_work_ns < self.busy_poll_ns;
+        if spins || self.core.disk_wants_polling() {
             return std::hint::spin_loop();
         }
         let bell = self.core.mesh().bell();

@@ -5,6 +5,8 @@
 mod core_thread;
 mod devices;
 mod listen;
+#[cfg(feature = "spdk")]
+mod spdk;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +18,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::clock;
 use crate::command::session::Server;
-use crate::config::{Config, Live, NetBackend, StorageBackend, System};
+use crate::config::{Config, Live, NetBackend, System};
+use crate::disk::Geometry;
 use crate::driver::Shared;
 use crate::limits::RECORD_UNIT_BYTES;
 use crate::mesh::{self, Bell};
@@ -39,15 +42,17 @@ pub fn run(config: Config, system: &System) -> Result<(), String> {
     // Addresses first: a start that fails for want of one has not touched the devices.
     let sockets = listen::bind(&config.net)?;
     let metrics_listeners = metrics::bind(&metrics_addresses(&config))?;
-    let (devices, opened) = devices::open(&config, cores)?;
+    let cpu = plan.first().copied().flatten().or(system.cpus_allowed.first().copied());
+    let (devices, opened) = devices::open(&config, cores, cpu.unwrap_or(0))?;
     let listeners = listen::listen(sockets, &config.net)?;
     let live = Arc::new(Live::new(config.clone(), system));
     let server = Arc::new(Server::new(live, run_id()?, clock::unix_ms(), cores));
     server.state.loading.store(true, Ordering::Relaxed);
     let shared = Arc::new(Shared::default());
-    let sources = metrics_sources(&server, &shared, &devices);
+    let geometry = devices.geometry();
+    let sources = metrics_sources(&server, &shared, &geometry);
     metrics::serve(metrics_listeners, &sources)?;
-    banner(&config, system, &devices, cores);
+    banner(&config, system, &geometry, cores);
     let (meshes, bells) = mesh::build(cores).map_err(|e| format!("cannot make eventfds: {e}"))?;
     let config = Arc::new(config);
     let (mut listeners, mut superblocks) = (Some(listeners), Some(opened.superblocks));
@@ -58,7 +63,7 @@ pub fn run(config: Config, system: &System) -> Result<(), String> {
             cpu,
             mesh,
             listeners: listeners.take().unwrap_or_default(),
-            devices: Arc::clone(&devices),
+            devices: devices.clone(),
             segments: Arc::clone(&opened.segments),
             plan: Arc::clone(&opened.plan),
             hash_seed: opened.seed,
@@ -68,7 +73,13 @@ pub fn run(config: Config, system: &System) -> Result<(), String> {
             shared: Arc::clone(&shared),
         })?);
     }
-    let watched = watch(&shared, &bells, &threads, || publish(&sources, &opened.segments));
+    #[cfg(feature = "spdk")]
+    let mut health = spdk::Watch::new(&devices, &server, &geometry);
+    let look = || {
+        #[cfg(feature = "spdk")]
+        health.poll();
+    };
+    let watched = watch(&shared, &bells, &threads, || publish(&sources, &opened.segments), look);
     let mut outcome = watched;
     for thread in threads {
         let ended = thread.join().unwrap_or_else(|_| Err("a core thread panicked".into()));
@@ -84,6 +95,7 @@ fn watch(
     bells: &[Bell],
     threads: &[thread::JoinHandle<Result<(), String>>],
     publish: impl Fn(),
+    mut look: impl FnMut(),
 ) -> Result<(), String> {
     let asked = Arc::new(AtomicBool::new(false));
     // A terminal that is gone is no reason to stop: the flag of SIGHUP is looked at by nobody.
@@ -104,6 +116,7 @@ fn watch(
             bells.iter().for_each(Bell::ring);
             return Ok(());
         }
+        look();
         // It walks over the table of segments.
         if published.is_none_or(|at: Instant| at.elapsed() >= PUBLISH_INTERVAL) {
             publish();
@@ -153,9 +166,6 @@ fn refuse_unbuilt(config: &Config) -> Result<(), String> {
     if config.net.backend == NetBackend::Dpdk {
         return Err("--network dpdk: this build has no DPDK support".into());
     }
-    if config.storage.backend == StorageBackend::Spdk {
-        return Err("--storage spdk: this build has no SPDK support".into());
-    }
     Ok(())
 }
 
@@ -200,12 +210,12 @@ fn metrics_addresses(config: &Config) -> Vec<(SocketAddr, bool)> {
 fn metrics_sources(
     server: &Arc<Server>,
     shared: &Shared,
-    devices: &[crate::disk::uring::Device],
+    devices: &[Geometry],
 ) -> Arc<metrics::Sources> {
     let devices = devices.iter().map(|device| {
         Arc::new(metrics::Device {
-            path: device.geometry.name.clone(),
-            capacity_bytes: device.geometry.size_bytes,
+            path: device.name.clone(),
+            capacity_bytes: device.size_bytes,
             available_bytes: AtomicU64::new(0),
         })
     });
@@ -216,10 +226,9 @@ fn metrics_sources(
     })
 }
 
-fn banner(config: &Config, system: &System, devices: &[crate::disk::uring::Device], cores: usize) {
+fn banner(config: &Config, system: &System, devices: &[Geometry], cores: usize) {
     config.banner_lines(system).iter().for_each(|line| log::info!("{line}"));
-    for device in devices {
-        let geometry = &device.geometry;
+    for geometry in devices {
         log::info!(
             "device {}: {} MiB, {}-byte sectors, {} write cache",
             geometry.name,

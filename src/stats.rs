@@ -161,6 +161,39 @@ impl CoreStats {
     }
 }
 
+/// What a controller that we drive ourselves says of its health. The control plane writes it.
+#[derive(Debug, Default)]
+pub struct DeviceHealth {
+    pub name: String,
+    /// 1 until the controller was given up.
+    pub working: Gauge,
+    pub critical_warning: Gauge,
+    pub available_spare_percent: Gauge,
+    pub used_percent: Gauge,
+    pub temperature_celsius: Gauge,
+    pub media_errors: Gauge,
+    pub unsafe_shutdowns: Gauge,
+}
+
+impl DeviceHealth {
+    pub fn new(name: &str) -> DeviceHealth {
+        DeviceHealth { name: name.to_string(), ..DeviceHealth::default() }
+    }
+
+    /// All figures with the names that INFO and the metrics endpoint give them.
+    pub fn figures(&self) -> [(&'static str, i64); 7] {
+        [
+            ("working", self.working.get()),
+            ("critical_warning", self.critical_warning.get()),
+            ("available_spare_percent", self.available_spare_percent.get()),
+            ("used_percent", self.used_percent.get()),
+            ("temperature_celsius", self.temperature_celsius.get()),
+            ("media_errors", self.media_errors.get()),
+            ("unsafe_shutdowns", self.unsafe_shutdowns.get()),
+        ]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::CoreStats;

@@ -200,6 +200,10 @@ fn stats(text: &mut Text, facts: &Facts<'_>) {
         ("device_write_bytes", server.total(|core| &core.device_write_bytes)),
         ("device_flushes", server.total(|core| &core.device_flushes)),
     ]);
+    for (index, device) in server.state.devices.get().into_iter().flatten().enumerate() {
+        let figures = device.figures().map(|(name, value)| format!(",{name}={value}"));
+        text.line(&format!("device{index}"), format!("name={}{}", device.name, figures.concat()));
+    }
 }
 
 /// Segments by state, what their values are worth, and what defrag costs.

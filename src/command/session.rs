@@ -1,13 +1,13 @@
 //! Commands on the connection and the server: they touch no keys.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use crate::clock::Now;
 use crate::command::global::Global;
 use crate::limits;
 use crate::resp::{Args, BeforeAuth, Limits, Proto, Reply};
-use crate::stats::{CoreStats, Counter, Gauge, SpaceStats};
+use crate::stats::{CoreStats, Counter, DeviceHealth, Gauge, SpaceStats};
 
 /// What a connection has said about itself, and how it wants to be served.
 #[derive(Clone, Debug)]
@@ -270,6 +270,8 @@ pub struct ServerState {
     sampled_ms: AtomicU64,
     sampled_commands: AtomicU64,
     pub commands_per_second: AtomicU64,
+    /// Health of devices that are driven without the kernel; otherwise the kernel tells it.
+    pub devices: OnceLock<Vec<DeviceHealth>>,
 }
 
 /// What a session command works with.

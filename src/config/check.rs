@@ -78,7 +78,10 @@ impl Config {
                     fault("data-file", format!("{file} needs storage spdk"))
                 }
                 (DataFile::Path(_), true) => {
-                    fault("data-file", format!("storage spdk needs spdk://BDF/NSID, not {file}"));
+                    fault(
+                        "data-file",
+                        format!("storage spdk needs spdk://CONTROLLER/NSID, not {file}"),
+                    );
                 }
                 _ => {}
             }
@@ -140,7 +143,7 @@ impl Config {
     /// Parts that this build does not have may be named, but not asked for.
     fn check_built(&self, faults: &mut Vec<Fault>) {
         let mut fault = |option, text: &str| faults.push(Fault { option, text: text.into() });
-        if self.storage.backend == StorageBackend::Spdk {
+        if self.storage.backend == StorageBackend::Spdk && !cfg!(feature = "spdk") {
             fault("storage", "this build has no SPDK support, only uring");
         }
         if self.net.backend == NetBackend::Dpdk {
@@ -268,7 +271,7 @@ mod tests {
         assert_eq!(
             faults("--storage spdk --data-file f --data-file-size 1gb"),
             [
-                "data-file: storage spdk needs spdk://BDF/NSID, not f",
+                "data-file: storage spdk needs spdk://CONTROLLER/NSID, not f",
                 "data-file-size: is for regular files, there are none with storage spdk",
                 "storage: this build has no SPDK support, only uring",
             ]

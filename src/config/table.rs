@@ -148,7 +148,7 @@ pub static OPTIONS: &[Opt] = &[
     Opt::new(
         Group::Storage,
         "data-file",
-        "PATH|spdk://BDF/NSID",
+        "PATH|spdk://CONTROLLER/NSID",
         "member of the device set (repeat, in any order); without any: lavik.data",
         Field::Many {
             get: |c| c.storage.devices().iter().map(DataFile::to_string).collect(),
@@ -523,8 +523,7 @@ pub static OPTIONS: &[Opt] = &[
         |c| c.storage.spdk_max_completions_per_poll.to_string(),
         |c, v| put(&mut c.storage.spdk_max_completions_per_poll, integer(v, 0, 4096)),
     )
-    .live()
-    .later(),
+    .live(),
     one(
         Group::Bypass,
         "spdk-foreground-pre-poll-us",
@@ -542,18 +541,16 @@ pub static OPTIONS: &[Opt] = &[
         |c| c.bypass.eal_args.clone(),
         |c, v| put(&mut c.bypass.eal_args, Ok(v.to_string())),
     )
-    .env(&["BYCORF_EAL_ARGS", "LAVIK_EAL_ARGS"])
-    .later(),
+    .env(&["BYCORF_EAL_ARGS", "LAVIK_EAL_ARGS"]),
     one(
         Group::Bypass,
         "dpdk-memory-mb",
         "MB",
-        "hugepage memory; 0 = what the environment takes by itself",
+        "hugepage memory; 0 = what the buffers need",
         |c| c.bypass.dpdk_memory_mb.to_string(),
         |c, v| put(&mut c.bypass.dpdk_memory_mb, integer(v, 0, 1 << 24)),
     )
-    .env(&["BYCORF_DPDK_MEMORY_MB", "LAVIK_DPDK_MEMORY_MB"])
-    .later(),
+    .env(&["BYCORF_DPDK_MEMORY_MB", "LAVIK_DPDK_MEMORY_MB"]),
     one(
         Group::Bypass,
         "dpdk-ip",

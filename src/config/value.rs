@@ -2,7 +2,7 @@
 //! has the same kind of value; the caller puts the option's name in front.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 /// An address to listen on.
@@ -86,8 +86,43 @@ impl fmt::Display for PciAddress {
 pub enum DataFile {
     /// A regular file or a block device.
     Path(PathBuf),
-    /// A namespace of an NVMe controller that SPDK drives: `spdk://DDDD:BB:DD.F/NSID`.
-    Spdk { controller: PciAddress, nsid: u32 },
+    /// A namespace of an NVMe controller that SPDK drives: `spdk://CONTROLLER/NSID`.
+    Spdk { controller: Controller, nsid: u32 },
+}
+
+/// The forms of a device that SPDK drives, for messages.
+const SPDK_FORMS: &str = "spdk://DDDD:BB:DD.F/NSID or spdk://tcp:ADDR:PORT/SUBNQN/NSID";
+
+/// Where SPDK finds an NVMe controller.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Controller {
+    /// `DDDD:BB:DD.F`
+    Pci(PciAddress),
+    /// `tcp:ADDR:PORT/SUBNQN`
+    Tcp { address: SocketAddr, subnqn: String },
+}
+
+impl Controller {
+    fn parse(text: &str) -> Option<Controller> {
+        let Some(target) = text.strip_prefix("tcp:") else {
+            return PciAddress::parse(text).map(Controller::Pci);
+        };
+        let (address, subnqn) = target.split_once('/')?;
+        let address = address.parse().ok()?;
+        // The longest name that NVMe over fabrics allows; a space would end it for SPDK.
+        let fits = subnqn.starts_with("nqn.") && subnqn.len() <= 223;
+        let plain = subnqn.bytes().all(|b| b.is_ascii_graphic());
+        (fits && plain).then(|| Controller::Tcp { address, subnqn: subnqn.to_string() })
+    }
+}
+
+impl fmt::Display for Controller {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Controller::Pci(address) => address.fmt(f),
+            Controller::Tcp { address, subnqn } => write!(f, "tcp:{address}/{subnqn}"),
+        }
+    }
 }
 
 impl DataFile {
@@ -98,12 +133,12 @@ impl DataFile {
                 _ => Ok(DataFile::Path(PathBuf::from(text))),
             };
         };
-        let parts = place.split_once('/').and_then(|(controller, nsid)| {
+        let parts = place.rsplit_once('/').and_then(|(controller, nsid)| {
             let digits = nsid.bytes().all(|b| b.is_ascii_digit());
             let nsid = nsid.parse::<u32>().ok().filter(|&n| digits && n > 0)?;
-            Some(DataFile::Spdk { controller: PciAddress::parse(controller)?, nsid })
+            Some(DataFile::Spdk { controller: Controller::parse(controller)?, nsid })
         });
-        parts.ok_or_else(|| format!("'{text}' is not of the form spdk://DDDD:BB:DD.F/NSID"))
+        parts.ok_or_else(|| format!("'{text}' is not of the form {SPDK_FORMS}"))
     }
 }
 
@@ -260,7 +295,8 @@ pub fn show_cpu_list(cpus: &[usize]) -> String {
 #[cfg(test)]
 mod tests {
     use super::{
-        Bind, DataFile, MemoryShare, choice, cpu_list, integer, show_cpu_list, size, yes_no,
+        Bind, DataFile, MemoryShare, SPDK_FORMS, choice, cpu_list, integer, show_cpu_list, size,
+        yes_no,
     };
 
     #[test]
@@ -349,7 +385,7 @@ mod tests {
         assert_eq!(shown("spdk://2401:0A:1f.7/1"), Ok("spdk://2401:0a:1f.7/1".into()));
         for place in ["", "0000:00:00.0", "0000:00:00.0/0", "0000:00:00.8/1", "0000:00:20.0/1"] {
             let text = format!("spdk://{place}");
-            let fault = format!("'{text}' is not of the form spdk://DDDD:BB:DD.F/NSID");
+            let fault = format!("'{text}' is not of the form {SPDK_FORMS}");
             assert_eq!(shown(&text), Err(fault));
         }
         assert!(shown("spdk://0000:00:0.0/1").is_err());

@@ -3,6 +3,9 @@
 //! A buffer belongs to the device from `submit` until its [`Done`]; ownership moves with the
 //! request, so nobody can touch it in between.
 
+#[cfg(feature = "spdk")]
+#[allow(unsafe_code)]
+pub mod spdk;
 #[allow(unsafe_code)]
 pub mod uring;
 
@@ -86,6 +89,19 @@ impl Counts {
     }
 }
 
+/// What a device says of its own health.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Health {
+    /// Bits of the NVMe log; 0: all is well.
+    pub critical_warning: u8,
+    pub available_spare_percent: u8,
+    /// Of the endurance that the vendor promises; may exceed 100.
+    pub used_percent: u8,
+    pub temperature_celsius: i32,
+    pub media_errors: u64,
+    pub unsafe_shutdowns: u64,
+}
+
 /// Access of one core to all devices of the set.
 pub trait Disk {
     /// Queues a request, or hands it back when the queue is full; try again after [`Disk::poll`].
@@ -98,6 +114,10 @@ pub trait Disk {
     fn in_flight(&self) -> usize;
     /// Whether reads for clients should wait: what room is left belongs to the log.
     fn is_busy(&self) -> bool;
+    /// Whether completions come by polling alone, so that the core must not park now.
+    fn wants_polling(&self) -> bool {
+        false
+    }
     /// Requests submitted since the start.
     fn counts(&self) -> Counts;
 }

@@ -367,6 +367,11 @@ impl<N: Net, D: Disk> Core<N, D> {
         &self.mesh
     }
 
+    /// Whether the devices have to be looked at, as nothing will wake the core for them.
+    pub fn disk_wants_polling(&self) -> bool {
+        self.disk.wants_polling()
+    }
+
     pub fn disk_in_flight(&self) -> usize {
         self.disk.in_flight()
     }

@@ -3,6 +3,8 @@
 
 mod buf;
 mod crc;
+#[cfg(feature = "spdk")]
+pub mod environment;
 mod log_buf;
 mod region;
 mod slots;

@@ -1,40 +1,45 @@
-//! One anonymous mapping, page-aligned, that a device may read and write.
+//! One piece of memory, page-aligned, that a device may read and write: an anonymous mapping, or
+//! memory of SPDK's environment once that has started.
 
 use std::io;
 use std::ptr::NonNull;
 use std::slice;
 
-/// A page-aligned, zeroed memory mapping. It lives until the last buffer cut from it is gone.
+#[cfg(feature = "spdk")]
+use super::environment;
+
+/// Page-aligned, zeroed memory. It lives until the last buffer cut from it is gone.
 #[derive(Debug)]
 pub struct Region {
     start: NonNull<u8>,
     len: usize,
     /// Position in the core's list of registered buffers.
     index: u16,
+    source: Source,
+}
+
+/// Where the memory is from and has to go back to.
+#[derive(Clone, Copy, Debug)]
+enum Source {
+    Mapping,
+    #[cfg(feature = "spdk")]
+    Environment,
 }
 
 impl Region {
-    /// Maps `len` bytes (rounded up to whole pages). `index` is the place in the core's list of
+    /// Takes `len` bytes (rounded up to whole pages). `index` is the place in the core's list of
     /// registered buffers.
     pub fn new(len: usize, index: u16) -> io::Result<Region> {
         let len = len.next_multiple_of(4096);
-        // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no
-        // existing memory; the result is checked before use.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
+        #[cfg(feature = "spdk")]
+        if let Some(found) = environment::allocate(len) {
+            let source = Source::Environment;
+            let start = found.ok_or_else(|| {
+                io::Error::new(io::ErrorKind::OutOfMemory, "no hugepage memory is left")
+            })?;
+            return Ok(Region { start, len, index, source });
         }
-        let start = NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Region { start, len, index })
+        Ok(Region { start: map(len)?, len, index, source: Source::Mapping })
     }
 
     pub fn len(&self) -> usize {
@@ -81,10 +86,36 @@ impl Region {
     }
 }
 
+fn map(len: usize) -> io::Result<NonNull<u8>> {
+    // SAFETY: an anonymous private mapping at an address of the kernel's choice touches no
+    // existing memory; the result is checked before use.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(NonNull::new(start.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?)
+}
+
 impl Drop for Region {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length and nothing refers to it any
-        // more: every buffer holds a counted reference to its region.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        match self.source {
+            // SAFETY: the mapping was made by `new` with this length and nothing refers to it any
+            // more: every buffer holds a counted reference to its region.
+            Source::Mapping => unsafe {
+                libc::munmap(self.start.as_ptr().cast(), self.len);
+            },
+            #[cfg(feature = "spdk")]
+            // SAFETY: the memory is from the environment, and nothing refers to it any more.
+            Source::Environment => unsafe { environment::free(self.start) },
+        }
     }
 }

@@ -121,6 +121,20 @@ impl Sources {
         text.family("storage_available_bytes", "gauge", "Space in free segments of a device.");
         let available = |device: &Device| device.available_bytes.load(Ordering::Relaxed);
         self.write_devices(text, "storage_available_bytes", available);
+        self.write_health(text);
+    }
+
+    fn write_health(&self, text: &mut Text) {
+        let Some(devices) = self.server.state.devices.get() else { return };
+        let name = "storage_health";
+        text.family(name, "gauge", "What a device that SPDK drives says of its health.");
+        for (index, device) in devices.iter().enumerate() {
+            for (figure, value) in device.figures() {
+                let index = index.to_string();
+                let labels = [("device", &*index), ("path", &*device.name), ("figure", figure)];
+                text.sample(name, &labels, value);
+            }
+        }
     }
 
     fn write_segments(&self, text: &mut Text) {

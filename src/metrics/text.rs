@@ -1,6 +1,6 @@
 //! Prometheus's text format. Every name gets the prefix `lavik_`.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write};
 
 /// Collects samples, those of one family together.
 #[derive(Debug, Default)]
@@ -14,7 +14,7 @@ impl Text {
         self.append(format_args!("# HELP lavik_{name} {help}\n# TYPE lavik_{name} {kind}\n"));
     }
 
-    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: u64) {
+    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
         let labels: Vec<String> =
             labels.iter().map(|(key, value)| format!("{key}=\"{}\"", escaped(value))).collect();
         match labels.is_empty() {

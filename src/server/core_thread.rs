@@ -8,7 +8,8 @@ use std::thread::{self, JoinHandle};
 use crate::clock::SystemClock;
 use crate::command::session::Server;
 use crate::config::Config;
-use crate::disk::uring::{Device, UringDisk};
+use crate::disk::Disk;
+use crate::disk::uring::UringDisk;
 use crate::driver::{Core, Message, Parts, Shared};
 use crate::limits::{DATABASES, SEGMENT_SIZE_BYTES};
 use crate::mem::{BufPool, LogBuf, Region};
@@ -22,7 +23,7 @@ use crate::shard::recover::Recovery;
 use crate::shard::superblock::Superblocks;
 use crate::shard::{Segments, Shard, ShardOptions};
 
-use super::devices::ring_failed;
+use super::devices::{Devices, ring_failed};
 
 /// What a core's thread starts with.
 pub struct Setup {
@@ -31,7 +32,7 @@ pub struct Setup {
     pub cpu: Option<usize>,
     pub mesh: Mesh<Message>,
     pub listeners: Vec<OwnedFd>,
-    pub devices: Arc<Vec<Device>>,
+    pub devices: Devices,
     pub segments: Arc<Segments>,
     pub plan: Arc<Plan>,
     pub hash_seed: HashSeed,
@@ -56,25 +57,62 @@ fn run(setup: Setup) -> Result<(), String> {
     let config = Arc::clone(&setup.config);
     let ring = Rc::new(Ring::new().map_err(|error| ring_failed(&error))?);
     ring.watch(setup.mesh.bell().event());
-    let core = build(setup, &ring)?;
-    let busy_poll_us = config.threads.busy_poll_us;
-    Reactor::new(core, SystemClock::default(), ring, busy_poll_us).run()
+    let memory = Memory::map(&config)?;
+    match setup.devices.clone() {
+        Devices::Kernel(devices) => {
+            let disk = UringDisk::new(Rc::clone(&ring), devices, &memory.regions());
+            if !disk.is_registered() {
+                log::warn!("device buffers are not registered: raise the limit on locked memory");
+            }
+            turn(build(setup, &ring, memory, disk)?, ring, &config)
+        }
+        #[cfg(feature = "spdk")]
+        Devices::Spdk(set) => {
+            let disk = crate::disk::spdk::SpdkDisk::new(set)?;
+            turn(build(setup, &ring, memory, disk)?, ring, &config)
+        }
+    }
 }
 
-fn build(setup: Setup, ring: &Rc<Ring>) -> Result<Core<KernelNet, UringDisk>, String> {
-    let memory = |error: std::io::Error| format!("no memory for device buffers: {error}");
-    let config = &setup.config;
-    let pool_bytes = config.storage.registered_buffer_bytes_per_worker as usize;
-    let pool = BufPool::new(pool_bytes, 0).map_err(memory)?;
-    let write_buffers = config.storage.write_buffers_per_worker as u16;
-    let bufs = (1..=write_buffers).map(|index| LogBuf::new(SEGMENT_SIZE_BYTES as usize, index));
-    let bufs: Vec<LogBuf> = bufs.collect::<Result<_, _>>().map_err(memory)?;
-    let mut regions: Vec<&Region> = vec![pool.region()];
-    regions.extend(bufs.iter().map(|buf| &**buf.region()));
-    let disk = UringDisk::new(Rc::clone(ring), Arc::clone(&setup.devices), &regions);
-    if !disk.is_registered() {
-        log::warn!("device buffers are not registered: raise the limit on locked memory");
+fn turn<D: Disk>(core: Core<KernelNet, D>, ring: Rc<Ring>, config: &Config) -> Result<(), String> {
+    Reactor::new(core, SystemClock::default(), ring, config.threads.busy_poll_us).run()
+}
+
+fn no_memory(error: std::io::Error) -> String {
+    format!("no memory for device buffers: {error}")
+}
+
+/// What devices read from and write to.
+struct Memory {
+    pool: BufPool,
+    bufs: Vec<LogBuf>,
+}
+
+impl Memory {
+    fn map(config: &Config) -> Result<Memory, String> {
+        let pool_bytes = config.storage.registered_buffer_bytes_per_worker as usize;
+        let pool = BufPool::new(pool_bytes, 0).map_err(no_memory)?;
+        let write_buffers = config.storage.write_buffers_per_worker as u16;
+        let bufs = (1..=write_buffers).map(|i| LogBuf::new(SEGMENT_SIZE_BYTES as usize, i));
+        let bufs = bufs.collect::<Result<_, _>>().map_err(no_memory)?;
+        Ok(Memory { pool, bufs })
     }
+
+    /// In the order of their indices.
+    fn regions(&self) -> Vec<&Region> {
+        let mut regions: Vec<&Region> = vec![self.pool.region()];
+        regions.extend(self.bufs.iter().map(|buf| &**buf.region()));
+        regions
+    }
+}
+
+fn build<D: Disk>(
+    setup: Setup,
+    ring: &Rc<Ring>,
+    Memory { pool, bufs }: Memory,
+    disk: D,
+) -> Result<Core<KernelNet, D>, String> {
+    let config = &setup.config;
     let sockets_max = config.net.maxclients as usize;
     let net = KernelNet::new(Rc::clone(ring), setup.listeners, sockets_max)
         .map_err(|error| format!("cannot set up receive buffers: {error}"))?;
@@ -86,9 +124,9 @@ fn build(setup: Setup, ring: &Rc<Ring>) -> Result<Core<KernelNet, UringDisk>, St
         flush_max_ms: config.persistence.flush_max_ms,
         flush_size_bytes: config.persistence.flush_size_bytes as usize,
     };
-    let mut shard = Shard::new(options, setup.segments, bufs).map_err(memory)?;
+    let mut shard = Shard::new(options, setup.segments, bufs).map_err(no_memory)?;
     if let Some(superblocks) = setup.superblocks {
-        shard.adopt(superblocks).map_err(memory)?;
+        shard.adopt(superblocks).map_err(no_memory)?;
     }
     let stats = Arc::clone(&setup.server.stats[setup.mesh.core()]);
     let recovery = Recovery::new(setup.plan, pool.clone(), config.persistence.salvage);

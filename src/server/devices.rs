@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use crate::config::Config;
 use crate::config::value::DataFile;
+use crate::config::{Config, StorageBackend};
 use crate::disk::uring::{BlockingDisk, Device};
+use crate::disk::{Disk, Geometry};
 use crate::mem::BufPool;
 use crate::shard::open::{OpenOptions as SetOptions, Opened, open as open_set};
 
@@ -22,14 +23,55 @@ const OPEN_BUFFER_BYTES: usize = 16 << 20;
 const BUSY_ATTEMPTS: u32 = 500;
 const BUSY_RETRY: Duration = Duration::from_millis(10);
 
-/// Opens all devices of the settings and the set that they form. An attempt that fails leaves no
-/// file behind that was not there before.
-pub fn open(config: &Config, cores: usize) -> Result<(Arc<Vec<Device>>, Opened), String> {
+/// All devices of the set, shared by the cores; one backend drives them all.
+#[derive(Clone, Debug)]
+pub enum Devices {
+    Kernel(Arc<Vec<Device>>),
+    #[cfg(feature = "spdk")]
+    Spdk(Arc<crate::disk::spdk::Set>),
+}
+
+impl Devices {
+    /// What they are, in the order in which they were given.
+    pub fn geometry(&self) -> Vec<Geometry> {
+        match self {
+            Devices::Kernel(devices) => devices.iter().map(|d| d.geometry.clone()).collect(),
+            #[cfg(feature = "spdk")]
+            Devices::Spdk(set) => set.namespaces().iter().map(|n| n.geometry.clone()).collect(),
+        }
+    }
+}
+
+/// Opens all devices of the settings and the set that they form. `cpu` is one that we may use.
+pub fn open(config: &Config, cores: usize, cpu: usize) -> Result<(Devices, Opened), String> {
+    let options = SetOptions { cores: cores as u16, salvage: config.persistence.salvage };
+    let (devices, opened) = match config.storage.backend {
+        StorageBackend::Uring => open_files(config, options)?,
+        #[cfg(feature = "spdk")]
+        StorageBackend::Spdk => {
+            let set = super::spdk::open(config, cores, cpu)?;
+            let opened = assemble(&mut crate::disk::spdk::BlockingDisk::new(&set)?, options)?;
+            (Devices::Spdk(set), opened)
+        }
+        #[cfg(not(feature = "spdk"))]
+        StorageBackend::Spdk => {
+            return Err(format!("--storage spdk: not in this build (CPU {cpu})"));
+        }
+    };
+    opened.warnings.iter().for_each(|warning| log::warn!("{warning}"));
+    if opened.formatted {
+        log::info!("the data devices were empty and have been formatted");
+    }
+    Ok((devices, opened))
+}
+
+/// An attempt that fails leaves no file behind that was not there before.
+fn open_files(config: &Config, options: SetOptions) -> Result<(Devices, Opened), String> {
     let paths: Vec<PathBuf> =
         config.storage.devices().into_iter().map(path_of).collect::<Result<_, _>>()?;
     refuse_repeated(&paths)?;
     let mut created = Vec::new();
-    open_all(config, cores, &paths, &mut created).inspect_err(|_| {
+    open_all(config, options, &paths, &mut created).inspect_err(|_| {
         for path in &created {
             let _ = std::fs::remove_file(path);
         }
@@ -39,7 +81,7 @@ pub fn open(config: &Config, cores: usize) -> Result<(Arc<Vec<Device>>, Opened),
 fn path_of(device: DataFile) -> Result<PathBuf, String> {
     match device {
         DataFile::Path(path) => Ok(path),
-        other => Err(format!("--data-file {other}: this build has no SPDK support")),
+        other => Err(format!("--data-file {other} needs --storage spdk")),
     }
 }
 
@@ -61,10 +103,10 @@ fn refuse_repeated(paths: &[PathBuf]) -> Result<(), String> {
 
 fn open_all<'a>(
     config: &Config,
-    cores: usize,
+    options: SetOptions,
     paths: &'a [PathBuf],
     created: &mut Vec<&'a Path>,
-) -> Result<(Arc<Vec<Device>>, Opened), String> {
+) -> Result<(Devices, Opened), String> {
     let mut devices = Vec::new();
     for path in paths {
         if !path.exists() {
@@ -75,13 +117,9 @@ fn open_all<'a>(
         devices.push(open_patiently(path).map_err(|error| open_failed(path, &error))?);
     }
     let devices = Arc::new(devices);
-    let salvage = config.persistence.salvage;
-    let opened = assemble(Arc::clone(&devices), SetOptions { cores: cores as u16, salvage })?;
-    opened.warnings.iter().for_each(|warning| log::warn!("{warning}"));
-    if opened.formatted {
-        log::info!("the data devices were empty and have been formatted");
-    }
-    Ok((devices, opened))
+    let disk = BlockingDisk::new(Arc::clone(&devices));
+    let opened = assemble(&mut disk.map_err(|error| ring_failed(&error))?, options)?;
+    Ok((Devices::Kernel(devices), opened))
 }
 
 /// The kernel keeps the files of a killed process open until its last io_uring request has ended,
@@ -96,12 +134,11 @@ fn open_patiently(path: &Path) -> io::Result<Device> {
     Device::open(path)
 }
 
-fn assemble(devices: Arc<Vec<Device>>, options: SetOptions) -> Result<Opened, String> {
-    let mut disk = BlockingDisk::new(devices).map_err(|error| ring_failed(&error))?;
+fn assemble(disk: &mut impl Disk, options: SetOptions) -> Result<Opened, String> {
     let pool = BufPool::new(OPEN_BUFFER_BYTES, u16::MAX).map_err(|error| error.to_string())?;
     let mut failed = None;
     let mut random = |bytes: &mut [u8]| failed = getrandom::fill(bytes).err().or(failed);
-    let opened = open_set(&mut disk, &pool, options, &mut random);
+    let opened = open_set(disk, &pool, options, &mut random);
     match failed {
         Some(error) => Err(format!("no random numbers: {error}")),
         None => opened.map_err(|error| error.to_string()),

@@ -10,6 +10,7 @@
 pub mod client;
 pub mod corpus;
 pub mod dir;
+pub mod nvmf;
 pub mod peer;
 pub mod rng;
 pub mod server;

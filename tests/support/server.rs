@@ -39,6 +39,8 @@ pub struct Launch {
     threads: usize,
     /// None: the data file exists already.
     data_size: Option<&'static str>,
+    /// Instead of a data file.
+    devices: Vec<String>,
     flags: Vec<String>,
     password: Option<&'static str>,
 }
@@ -46,7 +48,8 @@ pub struct Launch {
 impl Launch {
     pub fn new(name: &str) -> Launch {
         let dir = TestDir::new(name);
-        Launch { dir, threads: 2, data_size: Some("256mb"), flags: Vec::new(), password: None }
+        let (data_size, flags, devices) = (Some("256mb"), Vec::new(), Vec::new());
+        Launch { dir, threads: 2, data_size, devices, flags, password: None }
     }
 
     pub fn threads(mut self, threads: usize) -> Launch {
@@ -69,6 +72,13 @@ impl Launch {
         self
     }
 
+    /// Namespaces that SPDK drives, instead of a data file.
+    pub fn spdk(mut self, devices: &[String]) -> Launch {
+        self.devices = devices.to_vec();
+        self.data_size = None;
+        self
+    }
+
     /// Leaves `--data-file-size` away.
     pub fn existing_data_file(mut self) -> Launch {
         self.data_size = None;
@@ -84,7 +94,14 @@ impl Launch {
         command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]);
         command.args(["--metrics-port", "0", "--threads", &self.threads.to_string()]);
         command.args(["--no-pin-workers", "--registered-buffer-mb-per-worker", "64"]);
-        command.arg("--data-file").arg(self.data_file());
+        if self.devices.is_empty() {
+            command.arg("--data-file").arg(self.data_file());
+        } else {
+            command.args(["--storage", "spdk"]);
+        }
+        for device in &self.devices {
+            command.args(["--data-file", device]);
+        }
         if let Some(size) = self.data_size {
             command.args(["--data-file-size", size]);
         }
