@@ -198,7 +198,8 @@ impl Log {
         if let Some(slot) = self.open {
             let open = &self.bufs[slot];
             if open.has_room(need, self.sector) {
-                let allowed = need.tier >= open.tier || segments.can_allocate(need.tier);
+                let lent = need.tier == Tier::Delete && open.is_half_empty();
+                let allowed = need.tier >= open.tier || lent || segments.can_allocate(need.tier);
                 return if allowed { Ok(()) } else { Err(no_segment(segments, need.tier)) };
             }
         }
@@ -244,6 +245,11 @@ impl Log {
         if fresh.next_multiple_of(SECTOR_SIZE_MAX) + spare > SEGMENT_SIZE - 2 * SECTOR_SIZE_MAX {
             return Err(AppendError::TooLarge);
         }
+        // The reserve for moves has a segment for each core: one that has none open may take its
+        // own for deletes, for it can move records into that as well.
+        let share =
+            need.tier == Tier::Delete && self.open.is_none() && segments.free_segments() > 1;
+        let need = if share { Need { tier: Tier::Move, ..need } } else { need };
         if !segments.can_allocate(need.tier) {
             return Err(no_segment(segments, need.tier));
         }

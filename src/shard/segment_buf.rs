@@ -106,6 +106,11 @@ impl SegmentBuf {
         let Some(footer_at) = self.footer_at.checked_sub(spare) else { return false };
         sector.ceil(end) <= sector.floor(footer_at)
     }
+
+    /// Tombstones may go into a segment for moved records as long as this leaves room for those.
+    pub fn is_half_empty(&self) -> bool {
+        self.footer_at.saturating_sub(self.end) > SEGMENT_SIZE / 2
+    }
 }
 
 pub const NO_SEGMENT: u32 = u32::MAX;

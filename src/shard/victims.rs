@@ -70,6 +70,8 @@ pub struct Conductor {
 impl Conductor {
     pub fn new(segments: &Segments) -> Conductor {
         let count = segments.count();
+        // Until the first look nobody knows that there is nothing to be gained.
+        segments.pace.set(None, true);
         Conductor {
             start: 1 + u32::from(segments.info().cores) + count / 512 + 1,
             batch: (count / 64).clamp(1, BATCH_MAX) as usize,
@@ -90,8 +92,11 @@ impl Conductor {
 
     /// One step: a slice of a walk, jobs started, the pace set.
     pub fn step(&mut self, segments: &Segments, options: &DefragOptions, now: Now) {
-        if segments.headroom() >= self.start || options.paused || !self.is_recovered(segments) {
-            if self.working {
+        if !self.is_recovered(segments) {
+            return;
+        }
+        if segments.headroom() >= self.start || options.paused {
+            if self.working || segments.pace.is_hopeful() {
                 self.rest(segments);
             }
             return;

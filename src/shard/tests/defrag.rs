@@ -370,3 +370,41 @@ fn a_cleared_database_gives_its_space_back_behind_live_ones() {
     let contents = bench.rig.contents();
     assert!(contents.keys().all(|(db, key)| *db == 1 || key.starts_with(b"hot")));
 }
+
+/// A restart leaves no segment open, and what was open partly filled: deletes find room all the
+/// same, each time, on every core.
+#[test]
+fn a_full_device_takes_deletes_after_every_restart() {
+    const LEN: usize = 30_000;
+    let geometry = geometry(&[24], 4096, true);
+    let mut disk = SimDisk::new(&geometry, 41);
+    let mut bench = Bench::new(&disk, moving(2), 41);
+    let mut keys = 0;
+    while bench.put_patiently(format!("key{keys}").as_bytes(), 1, LEN).is_ok() {
+        keys += 1;
+        bench.turns(1);
+    }
+    assert!(keys > 2000, "{keys}");
+    let mut deleted = 0;
+    for restart in 0..6u64 {
+        bench.rig.shards.iter_mut().for_each(Shard::request_sync);
+        bench.rig.settle();
+        let media = disk.power_cut(Cut::Nothing, &mut bench.random);
+        disk = SimDisk::with_media(&geometry, media, restart);
+        let rig = start_in(&disk, moving(2), &bench.rig.pool);
+        bench = Bench { rig, model: Model::default(), random: SimRandom::new(restart) };
+        for _ in 0..12 {
+            let key = format!("key{deleted}").into_bytes();
+            let gone = (0..2000).find_map(|_| match bench.delete(&key) {
+                Err(AppendError::Busy) => {
+                    bench.turns(1);
+                    None
+                }
+                result => Some(result),
+            });
+            assert!(matches!(gone, Some(Ok(Some(_)))), "{restart}: {gone:?}");
+            deleted += 1;
+        }
+    }
+    assert_eq!(bench.rig.contents().len(), keys - deleted);
+}
