@@ -741,10 +741,9 @@ fn delete_reserve(cores: u16) -> u32 {
     u32::from(cores) + 1
 }
 
-/// What puts leave: room for the tombstones that empty a full device. Every core needs a segment
-/// of its own for them, also after a restart, when none is open.
+/// What puts leave: room for the tombstones that empty a full device.
 fn put_reserve(segments: u32, cores: u16) -> u32 {
-    delete_reserve(cores) + u32::from(cores) + segments / 512
+    delete_reserve(cores) + 1 + segments / 512
 }
 
 /// Segments up to which a job looks whether tombstones can be dropped.
