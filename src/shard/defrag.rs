@@ -9,12 +9,13 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::clock::Now;
-use crate::disk::{Disk, Done, Errno, Io, Op};
+use crate::disk::{Disk, Done, Io, Op};
 use crate::mem::{BufPool, DmaBuf};
 use crate::shard::footer::{ENTRY_BYTES, Entry, TRAILER_AT, TRAILER_BYTES, Trailer, What};
 use crate::shard::index::KeyHash;
 use crate::shard::jobs::Job;
 use crate::shard::log::AppendError;
+use crate::shard::reading::Reading;
 use crate::shard::record::{Body, Header, PlaceSeed, Put, TOMBSTONE_UNITS, UNIT};
 use crate::shard::scan::{Scan, Scanned};
 use crate::shard::segment::{Epoch, SEGMENT_SIZE};
@@ -63,14 +64,6 @@ struct Candidate {
     hash: KeyHash,
     db: u8,
     kind: Kind,
-}
-
-#[derive(Debug)]
-enum Reading {
-    Wanted,
-    Submitted,
-    Ready(DmaBuf),
-    Failed(Errno),
 }
 
 /// A piece of a segment with records to be moved.
@@ -502,11 +495,7 @@ impl Defrag {
         };
         let mut chunks = footer.into_iter().chain(&mut work.chunks);
         if let Some(chunk) = chunks.find(|chunk| chunk.number == number) {
-            chunk.reading = match (done.result, done.buf) {
-                (Ok(()), Some(buf)) => Reading::Ready(buf),
-                (Err(errno), _) => Reading::Failed(errno),
-                (Ok(()), None) => Reading::Wanted,
-            };
+            chunk.reading = Reading::from(done);
         }
     }
 

@@ -20,6 +20,7 @@ mod open_error;
 mod pace;
 pub mod parts;
 pub mod plan;
+mod reading;
 pub mod reclaim;
 pub mod record;
 pub mod recover;

@@ -9,11 +9,12 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::disk::{Disk, Done, Errno, Io, Op};
+use crate::disk::{Disk, Done, Io, Op};
 use crate::limits::SEGMENT_SIZE_BYTES;
 use crate::mem::{BufPool, DmaBuf, LogBuf};
 use crate::shard::footer::{ENTRY_BYTES, Entries, TRAILER_AT, TRAILER_BYTES, Trailer};
 use crate::shard::plan::{Plan, Planned};
+use crate::shard::reading::Reading;
 use crate::shard::record::{Lsn, UNIT};
 use crate::shard::scan::{Scan, counts};
 use crate::shard::segment::{SEGMENT_SIZE, SEGMENT_UNITS};
@@ -61,14 +62,6 @@ enum Part {
     Footer,
     /// Everything, for a scan.
     Whole,
-}
-
-#[derive(Debug)]
-enum Reading {
-    Wanted,
-    Submitted,
-    Ready(DmaBuf),
-    Failed(Errno),
 }
 
 #[derive(Debug)]
@@ -218,11 +211,7 @@ impl Recovery {
         }
         let at = (done.tag & u64::from(u32::MAX)) as usize;
         if let Some(fetch) = self.fetches.iter_mut().find(|fetch| fetch.at == at) {
-            fetch.reading = match (done.result, done.buf) {
-                (Ok(()), Some(buf)) => Reading::Ready(buf),
-                (Err(errno), _) => Reading::Failed(errno),
-                (Ok(()), None) => Reading::Wanted,
-            };
+            fetch.reading = Reading::from(done);
         }
         Ok(())
     }

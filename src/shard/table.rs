@@ -619,6 +619,7 @@ impl Segments {
         let values = slot.values.load(Ordering::Relaxed);
         values.saturating_add(slot.tombstones.load(Ordering::Relaxed))
     }
+
     /// What every core has appended by now.
     pub fn fence(&self) -> Fence {
         self.marks.iter().map(|mark| Lsn(mark.appended.load(Ordering::SeqCst))).collect()
