@@ -13,7 +13,7 @@ use crate::shard::index::HashSeed;
 use crate::shard::open_error::{SEGMENTS_MIN, SEGMENTS_PER_CORE_MIN};
 use crate::shard::plan::Plan;
 use crate::shard::record::Lsn;
-use crate::shard::segment::{Epoch, Header, SEGMENT_UNITS, SetId, State};
+use crate::shard::segment::{Epoch, Header, RUN_MAX, SEGMENT_UNITS, SetId, State};
 use crate::shard::superblock::{
     BLANK_BYTES, COPIES_AT, Invalid, Member, SUPERBLOCK_BYTES, SetState, Superblock, Superblocks,
 };
@@ -67,6 +67,9 @@ pub fn open(
         true => format(disk, &geometry, random)?,
         false => assemble(&geometry, &found, options.salvage, &mut warnings)?,
     };
+    if superblocks.state.run >= RUN_MAX {
+        return Err(OpenError::WornOut { runs: superblocks.state.run });
+    }
     superblocks.state.run += 1;
     write_superblocks(disk, &geometry, &mut superblocks)?;
     let volatile_cache = geometry.iter().any(|device| device.volatile_cache);

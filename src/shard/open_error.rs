@@ -27,6 +27,7 @@ pub enum OpenError {
     Doubled { first: String, second: String },
     OtherSet { first: String, second: String },
     Stale { name: String, run: u32 },
+    WornOut { runs: u32 },
     Missing { member: usize, members: usize, present: String },
     BlankMember { name: String, present: String },
     Header { name: String, offset: u64, why: String },
@@ -85,6 +86,11 @@ impl std::fmt::Display for OpenError {
             OpenError::Stale { name, run } => {
                 write!(f, "{name} is older than the rest of its set, as run {run} left it")
             }
+            OpenError::WornOut { runs } => write!(
+                f,
+                "the set has been opened {runs} times, more often than its format can count; \
+                 copy the data to a new set"
+            ),
             OpenError::Missing { member, members, present } => write!(
                 f,
                 "member {} of the {members} devices of the set is missing ({present} belongs to \

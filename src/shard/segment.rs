@@ -55,6 +55,8 @@ pub struct SetId(pub [u8; 16]);
 pub struct Epoch(pub u64);
 
 const RUN_SHIFT: u32 = 40;
+/// Runs that an epoch can count.
+pub const RUN_MAX: u32 = (1 << (64 - RUN_SHIFT)) - 1;
 
 impl Epoch {
     /// The epoch before the first of a run.

@@ -4,6 +4,7 @@ use super::{
     Bench, Contents, Geometry, Kind, Media, Rig, RigOptions, SEGMENT_SIZE_BYTES, SimDisk,
     StartError, geometry, options, start,
 };
+use crate::shard::superblock::{COPIES_AT, SUPERBLOCK_BYTES, Superblock};
 
 /// A set with one sealed and one unsealed segment, on a device that is not running.
 fn two_segments() -> (Vec<Geometry>, Vec<Media>, Contents) {
@@ -276,4 +277,23 @@ fn the_format_is_that_of_the_golden_image() {
         (15, b"stream"),
     ];
     assert_eq!(keys, expected);
+}
+
+/// An epoch would begin to repeat, and records of earlier lives would be believed.
+#[test]
+fn a_set_that_has_been_opened_too_often_is_refused() {
+    let (geometry, media, _) = two_segments();
+    let disk = SimDisk::with_media(&geometry, media, 1);
+    for at in COPIES_AT {
+        let mut copy = disk.peek(0, at, SUPERBLOCK_BYTES);
+        let mut superblock = Superblock::decode(&copy).unwrap();
+        superblock.state.run = (1 << 24) - 1;
+        superblock.encode(&mut copy);
+        for (sector, bytes) in (at / 512..).zip(copy.chunks(512)) {
+            disk.poke(0, sector * 512, bytes);
+        }
+    }
+    let written = disk.written_bytes();
+    assert!(refusal(&disk).starts_with("the set has been opened 16777215 times"));
+    assert_eq!(disk.written_bytes(), written);
 }
