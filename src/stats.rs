@@ -86,6 +86,8 @@ pub struct CoreStats {
     pub defrag_tombstones: Counter,
     /// Places that defrag could not read.
     pub defrag_damaged: Counter,
+    /// Bytes of values that have been replaced and are kept for their readers.
+    pub pinned_bytes: Gauge,
     /// Keys and keys with an expiry, per database.
     pub keys: [Gauge; crate::limits::DATABASES],
     pub expires: [Gauge; crate::limits::DATABASES],

@@ -157,6 +157,23 @@ fn a_client_that_does_not_read() {
     assert!(client.run("GET k").is_null());
 }
 
+/// Each keeps another old value, until the device is full: then they are let go of.
+#[test]
+fn slow_readers_do_not_fill_the_device() {
+    let server = Launch::new("large-pins").threads(2).data_size("512mb").start();
+    let mut client = server.client();
+    let mut slow: Vec<Client> = Vec::new();
+    for round in 0..12_u8 {
+        let next = value(64 * MIB, round);
+        wait_until("room", Duration::from_secs(30), || set(&mut client, "k", &next) == ok());
+        let mut reader = server.client();
+        reader.send(&encode(&["GET", "k"]));
+        slow.push(reader);
+    }
+    assert_value(&mut client, "k", &value(64 * MIB, 11));
+    assert_eq!(set(&mut client, "small", b"one"), ok());
+}
+
 #[test]
 fn a_full_device_keeps_the_old_value_and_takes_others_again() {
     let server = Launch::new("large-full").threads(1).data_size("256mb").start();

@@ -222,6 +222,7 @@ fn storage(text: &mut Text, facts: &Facts<'_>) {
         ("value_bytes", level(&space.value_bytes)),
         ("dead_bytes", level(&space.dead_bytes)),
         ("tombstones", level(&space.tombstones)),
+        ("pinned_bytes", server.level(|core| &core.pinned_bytes)),
     ]);
     text.line("live_percent", format!("{:.2}", space.live_percent()));
     text.lines([

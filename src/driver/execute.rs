@@ -18,7 +18,7 @@ use super::message::Origin;
 use super::parts::Assembly;
 
 /// The error replies of the engine. docs/ARCHITECTURE.md says what each means.
-pub const FULL: &str = "NOSPACE the data devices are full: delete keys or add a device";
+pub const FULL: &str = "NOSPACE the data devices are full: delete keys";
 pub const POISONED: &str =
     "IOERR a write to a data device failed: this server accepts no writes until it is restarted";
 pub const TOO_LARGE: &str = "ERR the value is larger than one record can be";

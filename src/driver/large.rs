@@ -350,7 +350,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     fn fetch_old(&mut self, ticket: Ticket, compose: &mut Compose, number: u32) -> Progress {
         let Some(old) = compose.old else { return Progress::Later };
         let Some(entry) = self.shard.part(&old.id, number) else {
-            return Progress::Done(Err(DAMAGED.into()));
+            return Progress::Done(Err(self.why_no_part(&old.id).into()));
         };
         if let Some(record) = self.shard.resident(&entry, &old.id.part_name(number)) {
             compose.fetched = Some(record.value.to_vec());

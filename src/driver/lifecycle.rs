@@ -197,6 +197,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         self.stats.defrag_read_bytes.set(moved.read_bytes);
         self.stats.defrag_tombstones.set(moved.tombstones);
         self.stats.defrag_damaged.set(moved.damaged);
+        self.stats.pinned_bytes.set(self.shard.pinned_bytes() as i64);
     }
 
     /// Removes expired keys: a few looks each time, more while they find something.
@@ -230,6 +231,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             return;
         }
         self.next_second_ns = self.now.mono_ns + 1_000_000_000;
+        self.make_room_of_readers();
         self.shard.take_defrag_notes().iter().for_each(|note| log::error!("{note}"));
         if self.id == 0 {
             self.server.sample_rate(self.now.unix_ms);

@@ -10,7 +10,7 @@ use crate::disk::Disk;
 use crate::mem::{DmaBuf, Ticket};
 use crate::net::Net;
 use crate::shard::index::Entry;
-use crate::shard::parts::{Chain, PART_BYTES, part_range, parts_of};
+use crate::shard::parts::{Chain, ChainId, PART_BYTES, part_range, parts_of};
 use crate::shard::view::Fault;
 use crate::shard::{ReadError, ReadSpan};
 
@@ -26,6 +26,7 @@ pub(crate) const LOADED_BYTES_MAX: usize = 1 << 30;
 const PARTS_AT_A_TIME: usize = 4;
 
 const TOO_MUCH: &str = "ERR the values of this command are larger than 1 GiB together";
+const GONE: &str = "NOSPACE the value was replaced while it was read, and the devices are full";
 const BUSY: &str = "ERR too many large values are being read, try again";
 
 /// A value, or a range of it, that is being put together.
@@ -106,7 +107,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             let Bytes::Assembling(assembly) = &mut loads.values[place].bytes else { return };
             let Some(number) = assembly.todo.pop() else { return };
             let Some(entry) = self.shard.part(&assembly.chain.id, number) else {
-                loads.failed = Some(DAMAGED.into());
+                loads.failed = Some(self.why_no_part(&assembly.chain.id).into());
                 return;
             };
             let name = assembly.chain.id.part_name(number);
@@ -122,6 +123,22 @@ impl<N: Net, D: Disk> Core<N, D> {
             assembly.in_flight += 1;
             loads.pending += 1;
             self.read(entry, buf, Purpose::Part { task: ticket, place: place as u32, number });
+        }
+    }
+
+    /// Why a part of a pinned chain is not there.
+    pub(super) fn why_no_part(&self, id: &ChainId) -> &'static str {
+        if self.shard.is_pinned(id) { DAMAGED } else { GONE }
+    }
+
+    /// On a full device nothing is kept for readers alone: else slow ones could fill it.
+    pub(super) fn make_room_of_readers(&mut self) {
+        if self.shard.has_room() {
+            return;
+        }
+        let values = self.shard.forget_readers();
+        if values > 0 {
+            log::warn!("the devices are full: {values} replaced values are not kept for readers");
         }
     }
 

@@ -102,7 +102,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     /// The key's core: gets a part for a stream.
     pub(super) fn part_ask(&mut self, ask: Ask) {
         let Some(entry) = self.shard.part(&ask.chain.id, ask.number) else {
-            return self.part_answer(ask, Err(DAMAGED.into()));
+            return self.part_answer(ask, Err(self.why_no_part(&ask.chain.id).into()));
         };
         if let Some(record) = self.shard.resident(&entry, &ask.chain.id.part_name(ask.number)) {
             let bytes = record.value.to_vec();

@@ -156,6 +156,8 @@ impl Sources {
         text.gauge("storage_dead_bytes", "Of these, superseded ones.", dead);
         let tombstones = level(&space.tombstones);
         text.gauge("storage_tombstones", "Tombstones in sealed segments.", tombstones);
+        let pinned = self.level(|c| &c.pinned_bytes);
+        text.gauge("storage_pinned_bytes", "Replaced values kept for their readers.", pinned);
         let puts = self.total(|c| &c.put_bytes);
         text.counter("storage_client_write_bytes_total", "Records written by clients.", puts);
         let name = "storage_defrag_runs_total";

@@ -14,7 +14,7 @@
 //! there are. Readers *pin* a chain; it stays whole until the last of them has gone, even if the
 //! key has been overwritten, deleted or flushed.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use crate::limits::DATABASES;
 use crate::shard::index::{Entry, Index, KeyHash, KeyHasher};
@@ -170,6 +170,20 @@ impl Chains {
         self.indexes.iter().map(Index::memory_bytes).chain(roots).sum()
     }
 
+    /// Ends the reads of all chains that are not the value of a key any more.
+    fn forget_readers(&mut self) -> usize {
+        if self.pins.is_empty() {
+            return 0;
+        }
+        let live: HashSet<ChainId> =
+            self.roots.iter().flat_map(HashMap::values).map(|chain| chain.id).collect();
+        let before = self.pins.len();
+        self.pins.retain(|id, _| live.contains(id));
+        let pins = &self.pins;
+        self.retired.extend(self.held.extract_if(.., |held| !pins.contains_key(&held.id)));
+        before - self.pins.len()
+    }
+
     fn retire(&mut self, id: ChainId, parts: u32) {
         let retired = Retired { id, next: 0, end: parts };
         if self.is_pinned(&id) { self.held.push(retired) } else { self.retired.push_back(retired) }
@@ -247,6 +261,23 @@ impl Shard {
     /// How many read the chain.
     pub fn pins(&self, id: &ChainId) -> u32 {
         self.chains.pins.get(id).copied().unwrap_or(0)
+    }
+
+    /// Lets go of all values that are only kept for their readers: the devices are full. Returns
+    /// of how many; whoever reads one finds no further part.
+    pub fn forget_readers(&mut self) -> usize {
+        self.chains.forget_readers()
+    }
+
+    /// Whether a chain is kept for its readers.
+    pub fn is_pinned(&self, id: &ChainId) -> bool {
+        self.chains.is_pinned(id)
+    }
+
+    /// Bytes of values that have been overwritten or deleted and are kept for their readers.
+    pub fn pinned_bytes(&self) -> u64 {
+        let parts = self.chains.held.iter().map(|held| u64::from(held.end - held.next));
+        parts.sum::<u64>() * PART_BYTES as u64
     }
 
     /// Frees parts at once that were to become part of a chain and will not.

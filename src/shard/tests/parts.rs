@@ -258,6 +258,27 @@ fn a_reader_keeps_a_chain_over_overwrite_delete_and_flush() {
 }
 
 #[test]
+fn a_full_device_keeps_nothing_for_readers_alone() {
+    let disk = SimDisk::new(&geometry(&[40], 4096, false), 8);
+    let mut rig = start(&disk, options(1));
+    let hash: KeyHash = rig.home(KEY).1;
+    let old = put(&mut rig, KEY, &value(4 * PART_BYTES, 1));
+    assert!(rig.shards[0].pin(&hash, &old));
+    let wanted = value(2 * PART_BYTES, 2);
+    let new = put(&mut rig, KEY, &wanted);
+    assert!(rig.shards[0].pin(&hash, &new));
+    assert_eq!(rig.shards[0].pinned_bytes(), 4 * PART_BYTES as u64);
+    assert_eq!(rig.shards[0].forget_readers(), 1, "the old value, not the live one");
+    rest(&mut rig);
+    assert!(read_chain(&mut rig, 0, &old).is_none());
+    assert!(read_chain(&mut rig, 0, &new).as_ref() == Some(&wanted));
+    assert_eq!(rig.shards[0].pinned_bytes(), 0);
+    rig.shards[0].unpin(&old.id);
+    rig.shards[0].unpin(&new.id);
+    assert_eq!(rig.shards[0].forget_readers(), 0);
+}
+
+#[test]
 fn an_expired_value_frees_its_parts_and_does_not_come_back_without_them() {
     let geometry = geometry(&[20], 4096, false);
     let disk = SimDisk::new(&geometry, 6);
