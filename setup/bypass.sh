@@ -137,6 +137,14 @@ build_dpdk() {
   rm -rf "$prefix"/lib/dpdk/pmds-* "$prefix"/lib/librte_*.so*
 }
 
+# Where make has put a program: that differs between versions.
+program() {
+  local found
+  found=$(find . -type f -name "$1" -perm -u+x -print -quit)
+  [ -n "$found" ] || die "make has built no $1"
+  echo "$found"
+}
+
 build_spdk() {
   cd "$work/spdk"
   ./configure --prefix="$prefix" --with-dpdk="$prefix" --disable-tests --disable-unit-tests \
@@ -152,8 +160,10 @@ build_spdk() {
   mkdir -p "$prefix/bin" "$prefix/scripts"
   cp build/lib/*.a "$prefix/lib"
   cp -r include/spdk "$prefix/include"
-  cp "$(find . -type f -name nvmf_tgt -perm -u+x -print -quit)" "$prefix/bin"
-  cp "$(find . -type f -path '*nvme/perf*' -name perf -perm -u+x -print -quit)" "$prefix/bin"
+  local target perf
+  target=$(program nvmf_tgt)
+  perf=$(program perf)
+  cp "$target" "$perf" "$prefix/bin"
   cp -r scripts/rpc.py scripts/rpc "$prefix/scripts"
 }
 

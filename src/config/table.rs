@@ -251,7 +251,7 @@ pub static OPTIONS: &[Opt] = &[
         Group::Cores,
         "pin-workers",
         YES_NO,
-        "bind each thread to its CPU",
+        "bind each thread to its CPU; more threads than CPUs need --no-pin-workers",
         |c| show_yes_no(c.threads.pin_workers),
         |c, v| put(&mut c.threads.pin_workers, yes_no(v)),
     ),

@@ -99,10 +99,11 @@ fn some_seeds_find_nothing() {
     assert!(moved > 100, "{moved} records were moved: defrag had nothing to do");
 }
 
-/// With the bug that the feature plants: `cargo test --features sim-canary --lib sim`.
+/// With the bug that the feature plants: `cargo test --features sim-canary --lib sim`. At the time
+/// of writing seed 87 is the first to find it.
 #[test]
 #[cfg(feature = "sim-canary")]
 fn the_canary_is_found() {
-    let found = (1..400).find(|&seed| simulate(seed, 3000, None).fault.is_some());
+    let found = (80..400).find(|&seed| simulate(seed, 3000, None).fault.is_some());
     assert!(found.is_some(), "no seed finds the bug that was planted");
 }
