@@ -8,6 +8,7 @@ usage() {
 usage: setup/bypass.sh [--install-deps] [--print]
   --install-deps  installs the Debian packages that the build needs (as root or with sudo)
   --print         only says which folder the build is in, or would be in
+exit code: 0 the build is there, 1 something failed, 3 the source archive could not be fetched
 environment:
   LAVIK_BYPASS_CACHE    folder of all builds (default ~/.cache/lavik-bypass)
   LAVIK_BYPASS_TARBALL  the source archive, if it is on this machine already
@@ -26,9 +27,12 @@ NO_DRIVERS+=',net/fm10k,net/h*,net/i*,net/kni,net/liquidio,net/ml*,net/mv*,net/n
 NO_DRIVERS+=',net/octeontx*,net/p*,net/qede,net/s*,net/thunderx,net/vdev_netvsc,net/vmxnet3'
 
 say() { printf 'bypass: %s\n' "$*" >&2; }
+# What is downloaded may be out of reach for a while: that has an exit code of its own.
+UNREACHABLE=3
+
 die() {
   say "error: $*"
-  exit 1
+  exit "${failure:-1}"
 }
 
 as_root() {
@@ -108,7 +112,7 @@ get_tarball() {
     [ -r "$LAVIK_BYPASS_TARBALL" ] || die "cannot read $LAVIK_BYPASS_TARBALL"
     ln -sf "$(realpath "$LAVIK_BYPASS_TARBALL")" "$work/$TARBALL"
   elif [ ! -e "$work/$TARBALL" ]; then
-    step "download" fetch
+    failure=$UNREACHABLE step "download" fetch
   fi
   [ -e "$work/$TARBALL" ] ||
     die "$SUITE has no $TARBALL any more: change vendor/PINS or give LAVIK_BYPASS_TARBALL"
