@@ -165,7 +165,7 @@ fn slow_readers_do_not_fill_the_device() {
     let mut slow: Vec<Client> = Vec::new();
     for round in 0..12_u8 {
         let next = value(64 * MIB, round);
-        wait_until("room", Duration::from_secs(30), || set(&mut client, "k", &next) == ok());
+        wait_until("room", Duration::from_secs(60), || set(&mut client, "k", &next) == ok());
         let mut reader = server.client();
         reader.send(&encode(&["GET", "k"]));
         slow.push(reader);

@@ -227,11 +227,11 @@ impl<N: Net, D: Disk> Core<N, D> {
             log::error!("no writes until a restart: {reason}");
             self.poison_logged = true;
         }
+        self.make_room_of_readers();
         if self.now.mono_ns < self.next_second_ns {
             return;
         }
         self.next_second_ns = self.now.mono_ns + 1_000_000_000;
-        self.make_room_of_readers();
         self.shard.take_defrag_notes().iter().for_each(|note| log::error!("{note}"));
         if self.id == 0 {
             self.server.sample_rate(self.now.unix_ms);

@@ -140,6 +140,8 @@ pub struct Core<N: Net, D> {
     next_report_ns: u64,
     next_expiry_ns: u64,
     next_second_ns: u64,
+    /// Refused writes of all cores that this one has made room for.
+    refused_seen: u64,
     poison_logged: bool,
     /// No commands on keys yet.
     loading: bool,
@@ -270,6 +272,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             next_report_ns: 0,
             next_expiry_ns: 0,
             next_second_ns: 0,
+            refused_seen: 0,
             poison_logged: false,
             loading: true,
             generation,

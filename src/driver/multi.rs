@@ -381,7 +381,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         match std::mem::replace(&mut hold.step, Step::Held) {
             Step::Locking => {
                 self.hold_look(hold);
-                let keys = match hold.grows && !self.shard.has_room() {
+                let keys = match hold.grows && !self.shard.admits_growth() {
                     true => Err(FULL.to_string()),
                     false => Ok(hold.metas()),
                 };

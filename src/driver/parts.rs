@@ -131,11 +131,15 @@ impl<N: Net, D: Disk> Core<N, D> {
         if self.shard.is_pinned(id) { DAMAGED } else { GONE }
     }
 
-    /// On a full device nothing is kept for readers alone: else slow ones could fill it.
+    /// Once a write of any core has been refused nothing is kept for readers alone: else slow ones
+    /// could fill the devices. To look for room from time to time is not enough: what a refused
+    /// value had taken is free again at once, and the next try fails as the first did.
     pub(super) fn make_room_of_readers(&mut self) {
-        if self.shard.has_room() {
+        let refused = self.shard.refused_writes();
+        if refused == self.refused_seen {
             return;
         }
+        self.refused_seen = refused;
         let values = self.shard.forget_readers();
         if values > 0 {
             log::warn!("the devices are full: {values} replaced values are not kept for readers");

@@ -753,9 +753,12 @@ impl Log {
 
 /// Why there is no segment for a write.
 fn no_segment(segments: &Segments, tier: Tier) -> AppendError {
-    if tier < Tier::Move && segments.pace.is_hopeful() {
-        AppendError::Busy
-    } else {
-        AppendError::Full
+    if tier == Tier::Move {
+        return AppendError::Full;
     }
+    if segments.pace.is_hopeful() {
+        return AppendError::Busy;
+    }
+    segments.pace.note_refused();
+    AppendError::Full
 }

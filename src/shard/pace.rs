@@ -26,11 +26,23 @@ pub struct Pace {
     moved: AtomicU64,
     /// Space is going to come: who finds none should wait.
     hopeful: AtomicBool,
+    /// Writes of clients that found no space.
+    refused: AtomicU64,
 }
 
 impl Pace {
     pub fn is_hopeful(&self) -> bool {
         self.hopeful.load(Ordering::Relaxed)
+    }
+
+    /// A client's write has found no space.
+    pub fn note_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Writes of clients that found no space, so far and on all cores.
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     pub fn is_on(&self) -> bool {

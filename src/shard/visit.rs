@@ -21,9 +21,19 @@ impl Shard {
         self.segments.epoch(Segments::split(entry.location.units()).0)
     }
 
-    /// Whether new data finds room without touching the reserve for deletes, now or soon.
-    pub fn has_room(&self) -> bool {
-        self.segments.can_allocate(Tier::Put) || self.segments.pace.is_hopeful()
+    /// Whether new data finds room without touching the reserve for deletes, now or soon. Whoever
+    /// is told that it does not is refused.
+    pub fn admits_growth(&self) -> bool {
+        let room = self.segments.can_allocate(Tier::Put) || self.segments.pace.is_hopeful();
+        if !room {
+            self.segments.pace.note_refused();
+        }
+        room
+    }
+
+    /// Writes of clients that found no space on the devices, on all cores.
+    pub fn refused_writes(&self) -> u64 {
+        self.segments.pace.refused()
     }
 
     /// An LSN above all that any core has given out; see [`Segments::new_horizon`].

@@ -279,6 +279,18 @@ fn a_full_device_keeps_nothing_for_readers_alone() {
 }
 
 #[test]
+fn all_cores_learn_of_writes_that_found_no_space() {
+    let disk = SimDisk::new(&geometry(&[16], 4096, false), 8);
+    let mut rig = start(&disk, options(2));
+    assert!(rig.shards[0].admits_growth());
+    assert_eq!(rig.shards[1].refused_writes(), 0);
+    let error = put_parts(&mut rig, KEY, &value(150 * PART_BYTES, 2)).err();
+    assert_eq!(error, Some(AppendError::Full));
+    assert_eq!(rig.shards[0].refused_writes(), 1);
+    assert_eq!(rig.shards[1].refused_writes(), 1);
+}
+
+#[test]
 fn an_expired_value_frees_its_parts_and_does_not_come_back_without_them() {
     let geometry = geometry(&[20], 4096, false);
     let disk = SimDisk::new(&geometry, 6);
