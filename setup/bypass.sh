@@ -8,7 +8,7 @@ usage() {
 usage: setup/bypass.sh [--install-deps] [--print]
   --install-deps  installs the Debian packages that the build needs (as root or with sudo)
   --print         only says which folder the build is in, or would be in
-exit code: 0 the build is there, 1 something failed, 3 the source archive could not be fetched
+exit code: 0 the build is there, 1 something failed, 3 sources or packages could not be fetched
 environment:
   LAVIK_BYPASS_CACHE    folder of all builds (default ~/.cache/lavik-bypass)
   LAVIK_BYPASS_TARBALL  the source archive, if it is on this machine already
@@ -61,9 +61,10 @@ step() {
 }
 
 install_deps() {
-  as_root apt-get update -q >&2
-  as_root env DEBIAN_FRONTEND=noninteractive \
-    apt-get install -q -y --no-install-recommends "${PACKAGES[@]}" >&2
+  as_root apt-get update -q >&2 &&
+    as_root env DEBIAN_FRONTEND=noninteractive \
+      apt-get install -q -y --no-install-recommends "${PACKAGES[@]}" >&2 ||
+    failure=$UNREACHABLE die "the packages could not be installed"
 }
 
 check_deps() {
