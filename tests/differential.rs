@@ -68,8 +68,10 @@ const GRAMMAR: &[&str] = &[
     "EXISTS {<key>}",
     "TYPE <key>",
     "TOUCH {<key>}",
-    "EXPIRE <key> <s> [NX] [XX] [GT]",
-    "PEXPIRE <key> <ms> [LT] [XX]",
+    "EXPIRE <key> <s> [NX] [XX]",
+    "PEXPIRE <key> <ms> [NX] [XX]",
+    "EXPIRE <key> <rare_s> [NX] [XX] [GT]",
+    "PEXPIRE <key> <rare_ms> [LT] [XX]",
     "EXPIREAT <key> <at_s> [GT]",
     "PEXPIREAT <key> <at_ms> [LT] [NX]",
     "TTL <key>",
@@ -143,10 +145,22 @@ fn expand(line: &str, rng: &mut Rng) -> Command {
     words
 }
 
+/// A time that no other command is likely to have given: GT and LT on a time equal to the one in
+/// place answer by the millisecond in which each server saw it. Steps of 1,000 s, for the clock
+/// goes on between two commands.
+fn rare_seconds(rng: &mut Rng) -> usize {
+    1_000_000 + 1000 * rng.below(1_000_000)
+}
+
 fn plain(text: &str, rng: &mut Rng, words: &mut Command) {
     for word in text.split_whitespace() {
-        let word = if word.starts_with('<') { *rng.pick(list(word)) } else { word };
-        words.push(word.as_bytes().to_vec());
+        let word = match word {
+            "<rare_s>" => rare_seconds(rng).to_string(),
+            "<rare_ms>" => (rare_seconds(rng) * 1000 + 500_000).to_string(),
+            list_name if list_name.starts_with('<') => rng.pick(list(list_name)).to_string(),
+            word => word.to_string(),
+        };
+        words.push(word.into_bytes());
     }
 }
 

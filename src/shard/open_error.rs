@@ -11,6 +11,7 @@ pub const SEGMENTS_MIN: u64 = 10;
 const SIZE_MIN_BYTES: u64 = SEGMENTS_MIN * SEGMENT_SIZE_BYTES;
 /// Segments for records that every core needs at least.
 pub const SEGMENTS_PER_CORE_MIN: u64 = 4;
+
 /// Why a set cannot be opened. The text names the device and what to do.
 #[derive(Debug)]
 pub enum OpenError {
@@ -38,77 +39,71 @@ pub enum OpenError {
 impl std::fmt::Display for OpenError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            OpenError::NoDevices => write!(f, "no data device is given"),
-            OpenError::TooManyDevices => {
-                write!(f, "more than {DEVICES_MAX} data devices are given")
-            }
-            OpenError::TooManySegments => write!(f, "the data devices together exceed 16 TiB"),
-            OpenError::TooSmall { name, size_bytes } => {
+            Self::NoDevices => write!(f, "no data device is given"),
+            Self::TooManyDevices => write!(f, "more than {DEVICES_MAX} data devices are given"),
+            Self::TooManySegments => write!(f, "the data devices together exceed 16 TiB"),
+            Self::TooSmall { name, size_bytes } => {
                 write!(f, "{name} has {size_bytes} bytes; at least {SIZE_MIN_BYTES} are needed")
             }
-            OpenError::TooFewSegments { segments, cores } => write!(
+            Self::TooFewSegments { segments, cores } => write!(
                 f,
                 "the data devices have {segments} segments of 8 MiB, too few for {cores} cores: \
                  use larger devices or at most {} threads",
                 segments / SEGMENTS_PER_CORE_MIN
             ),
-            OpenError::Foreign { name } => write!(
+            Self::Foreign { name } => write!(
                 f,
                 "{name} is not empty and not a Lavik device; if its contents are not needed, \
                  clear its first {BLANK_BYTES} bytes"
             ),
-            OpenError::Damaged { name } => write!(
+            Self::Damaged { name } => write!(
                 f,
                 "both superblocks of {name} are damaged; nothing was changed; restore the \
                  device from a copy"
             ),
-            OpenError::Version { name, version } => write!(
+            Self::Version { name, version } => write!(
                 f,
                 "{name} has format version {version}, which this program does not know; use \
                  the program that wrote it"
             ),
-            OpenError::Sector { name, set, device } => write!(
+            Self::Sector { name, set, device } => write!(
                 f,
                 "{name} has sectors of {device} bytes, but the set was formatted for {set}; \
                  move the data to a device with sectors of {set} bytes"
             ),
-            OpenError::Shrunk { name, has, needs } => write!(
+            Self::Shrunk { name, has, needs } => write!(
                 f,
                 "{name} has {has} bytes, but had {needs} when it was formatted; give it its \
                  size back"
             ),
-            OpenError::Doubled { first, second } => {
+            Self::Doubled { first, second } => {
                 write!(f, "{first} and {second} are the same member of the set; give it once")
             }
-            OpenError::OtherSet { first, second } => {
+            Self::OtherSet { first, second } => {
                 write!(f, "{first} and {second} belong to different sets; give one set only")
             }
-            OpenError::Stale { name, run } => {
+            Self::Stale { name, run } => {
                 write!(f, "{name} is older than the rest of its set, as run {run} left it")
             }
-            OpenError::WornOut { runs } => write!(
+            Self::WornOut { runs } => write!(
                 f,
                 "the set has been opened {runs} times, more often than its format can count; \
                  copy the data to a new set"
             ),
-            OpenError::Missing { member, members, present } => write!(
+            Self::Missing { member, members, present } => write!(
                 f,
                 "member {} of the {members} devices of the set is missing ({present} belongs to \
                  it); give all of them",
                 member + 1
             ),
-            OpenError::BlankMember { name, present } => write!(
-                f,
-                "{name} is empty, but {present} belongs to a set that it is no part of; devices \
-                 cannot be added to a set"
-            ),
-            OpenError::Header { name, offset, why } => {
+            Self::BlankMember { name, present } => {
+                write!(f, "{name} is empty, {present} is in a set; a set takes in no more devices")
+            }
+            Self::Header { name, offset, why } => {
                 write!(f, "{name}: the segment header at offset {offset} is damaged: {why}")
             }
-            OpenError::Device { name, what, errno } => write!(f, "{name}: {what} failed: {errno}"),
-            OpenError::Memory(error) => {
-                write!(f, "no memory for opening the data devices: {error}")
-            }
+            Self::Device { name, what, errno } => write!(f, "{name}: {what} failed: {errno}"),
+            Self::Memory(error) => write!(f, "no memory for opening the data devices: {error}"),
         }
     }
 }
