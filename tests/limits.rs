@@ -294,3 +294,46 @@ fn memory_does_not_grow_with_the_values() {
     assert!(grown < 32 * MIB, "grew by {} MiB for 200 MiB of values", grown / MIB);
     assert_eq!(client.run("GET key:19199").bytes().len(), value.len());
 }
+
+/// Seconds until the kernel probes the peer of the server's end of a connection; `None` when no
+/// such timer runs. From `/proc/net/tcp`: the timer's kind (2 = keepalive) and hundredths of
+/// seconds.
+fn probe_due_s(server: &Server, peer_port: u16) -> Option<u64> {
+    let (ours, theirs) = (format!(":{:04X}", server.port()), format!(":{peer_port:04X}"));
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("the kernel's table of sockets");
+    let line = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let line = line.skip(1).find(|line| line[1].ends_with(&ours) && line[2].ends_with(&theirs));
+    let timer = line.expect("the server's end of the connection")[5];
+    let due = timer.strip_prefix("02:")?;
+    Some(u64::from_str_radix(due, 16).expect("a hexadecimal number") / 100)
+}
+
+/// Who is gone without a word is found out; the setting holds for new connections.
+#[test]
+fn silent_peers_are_probed() {
+    let server = Server::fresh("limits-keepalive");
+    let mut client = server.client();
+    for (setting, range) in [
+        ("300", Some(200..=300)),
+        ("60", Some(30..=60)),
+        ("0", None),
+        ("2147483647", Some(32_000..=32_767)),
+    ] {
+        if setting != "300" {
+            assert_eq!(client.call(&["CONFIG", "SET", "tcp-keepalive", setting]), ok());
+        }
+        // Each core follows in its own next turn, and a reply that is not acknowledged yet has
+        // another timer.
+        wait_until("new connections are probed as set", Duration::from_secs(10), || {
+            (0..4).all(|_| {
+                let mut new = server.client();
+                assert_eq!(new.run("PING"), Value::Simple(b"PONG".to_vec()));
+                let port = new.stream().local_addr().expect("an address").port();
+                match (probe_due_s(&server, port), &range) {
+                    (Some(due_s), Some(range)) => range.contains(&due_s),
+                    (due_s, range) => due_s.is_none() && range.is_none(),
+                }
+            })
+        });
+    }
+}

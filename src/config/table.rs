@@ -131,12 +131,11 @@ pub static OPTIONS: &[Opt] = &[
         Group::Network,
         "tcp-keepalive",
         "S",
-        "period of TCP keepalive probes; 0 = off",
+        "silence after which a peer is probed, for new connections; 0 = off",
         |c| c.net.tcp_keepalive_s.to_string(),
         |c, v| put(&mut c.net.tcp_keepalive_s, integer(v, 0, i32::MAX.into())),
     )
-    .live()
-    .later(),
+    .live(),
     one(
         Group::Storage,
         "storage",

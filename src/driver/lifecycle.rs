@@ -166,6 +166,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             self.shares = Shares::new(&self.settings, self.cores);
             self.shard.set_flush(self.settings.flush_max_ms, self.settings.flush_size_bytes);
             self.shard.set_defrag(defrag_options(&self.settings));
+            self.net.set_keepalive(self.settings.tcp_keepalive_s);
         }
         self.loading = self.is_loading();
         if !self.loading && self.now.mono_ns >= self.next_expiry_ns {

@@ -225,13 +225,15 @@ impl<N: Net, D: Disk> Core<N, D> {
         let mut shard = parts.shard;
         shard.enable_defrag(parts.pool.clone());
         shard.set_defrag(lifecycle::defrag_options(&settings));
+        let mut net = parts.net;
+        net.set_keepalive(settings.tcp_keepalive_s);
         Core {
             id: parts.mesh.core() as u16,
             cores: cores as u32,
             shard,
             recovery: Some(parts.recovery),
             disk: parts.disk,
-            net: parts.net,
+            net,
             pool: parts.pool,
             mesh: parts.mesh,
             loopback: VecDeque::new(),

@@ -71,6 +71,9 @@ pub trait Net {
     fn pause(&mut self, socket: SocketId, paused: bool);
     /// Ends the connection; no event of it follows.
     fn close(&mut self, socket: SocketId);
+    /// Period in seconds of the probes of silent peers, for connections adopted from now on;
+    /// 0 = none.
+    fn set_keepalive(&mut self, period_s: u32);
     /// Stops accepting new connections.
     fn stop_accepting(&mut self);
 }

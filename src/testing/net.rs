@@ -222,6 +222,9 @@ impl Net for SimNet {
         self.sockets.remove(socket);
     }
 
+    /// Nobody is silent here: a peer is there or it has closed.
+    fn set_keepalive(&mut self, _period_s: u32) {}
+
     fn stop_accepting(&mut self) {
         self.wires.state.borrow_mut().refusing = true;
     }
