@@ -62,6 +62,9 @@ pub fn open(config: &Config, cores: usize, cpu: usize) -> Result<(Devices, Opene
     if opened.formatted {
         log::info!("the data devices were empty and have been formatted");
     }
+    for name in &opened.joined {
+        log::info!("{name} was empty and has joined the set of the other data devices");
+    }
     Ok((devices, opened))
 }
 

@@ -2,6 +2,7 @@
 
 pub mod defrag;
 pub mod footer;
+mod format;
 pub mod index;
 mod index_arena;
 mod index_hash;
@@ -13,8 +14,8 @@ mod index_tests;
 mod jobs;
 mod le;
 pub mod log;
-
 mod log_clock;
+mod members;
 pub mod open;
 mod open_error;
 mod pace;

@@ -7,22 +7,24 @@ use std::io;
 use std::sync::Arc;
 
 use crate::disk::{Disk, Done, Geometry, Io, Op};
-use crate::limits::{DATABASES, DEVICES_MAX, SECTOR_SIZE_MAX, SEGMENT_SIZE_BYTES, SEGMENTS_MAX};
-use crate::mem::{BufPool, LogBuf};
+use crate::limits::{DATABASES, DEVICES_MAX, SEGMENT_SIZE_BYTES, SEGMENTS_MAX};
+use crate::mem::BufPool;
+use crate::shard::format::{extend, format};
 use crate::shard::index::HashSeed;
+use crate::shard::members::{Assembly, FoundCopy, assemble, is_unused};
 use crate::shard::open_error::{SEGMENTS_MIN, SEGMENTS_PER_CORE_MIN};
 use crate::shard::plan::Plan;
 use crate::shard::record::Lsn;
-use crate::shard::segment::{Epoch, Header, RUN_MAX, SEGMENT_UNITS, SetId, State};
+use crate::shard::segment::{Epoch, Header, RUN_MAX, SEGMENT_UNITS, State};
 use crate::shard::superblock::{
-    BLANK_BYTES, COPIES_AT, Invalid, Member, SUPERBLOCK_BYTES, SetState, Superblock, Superblocks,
+    BLANK_BYTES, COPIES_AT, Invalid, SUPERBLOCK_BYTES, Superblock, Superblocks,
 };
 use crate::shard::table::{Device, Segments, SetInfo};
 
 pub use crate::shard::open_error::OpenError;
 
 /// Requests in flight while a set is opened.
-const DEPTH: usize = 64;
+pub(super) const DEPTH: usize = 64;
 
 /// How to open a set.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +43,8 @@ pub struct Opened {
     pub databases: [u8; DATABASES],
     /// The devices were blank and have been formatted.
     pub formatted: bool,
+    /// Names of devices that were blank and have been added to the set.
+    pub joined: Vec<String>,
     /// What is not as it should be and was survived, one line each.
     pub warnings: Vec<String>,
     /// For the core that writes superblocks from now on.
@@ -63,13 +67,14 @@ pub fn open(
         found.push(read_superblock(disk, pool, device, geometry, &mut warnings)?);
     }
     let fresh = is_unused(&found);
-    let mut superblocks = match fresh {
-        true => format(disk, &geometry, random)?,
-        false => assemble(&geometry, &found, options.salvage, &mut warnings)?,
+    let mut joined = Vec::new();
+    let mut superblocks = if fresh {
+        format(disk, &geometry, random)?
+    } else {
+        let assembly = assemble(&geometry, &found, options.salvage, &mut warnings)?;
+        joined.extend(assembly.joining.iter().map(|&i| geometry[usize::from(i)].name.clone()));
+        complete(disk, &geometry, assembly, random)?
     };
-    if superblocks.state.run >= RUN_MAX {
-        return Err(OpenError::WornOut { runs: superblocks.state.run });
-    }
     superblocks.state.run += 1;
     write_superblocks(disk, &geometry, &mut superblocks)?;
     let volatile_cache = geometry.iter().any(|device| device.volatile_cache);
@@ -85,6 +90,7 @@ pub fn open(
         seed: superblocks.state.seed,
         databases: superblocks.state.databases,
         formatted: fresh,
+        joined,
         warnings,
         superblocks,
     })
@@ -113,9 +119,6 @@ fn check_sizes(geometry: &[Geometry], cores: u16) -> Result<(), OpenError> {
     Ok(())
 }
 
-/// What a device turned out to be: its newest superblock and which copy that is, or blank.
-type FoundCopy = Option<(Superblock, usize)>;
-
 fn read_superblock(
     disk: &mut impl Disk,
     pool: &BufPool,
@@ -141,10 +144,57 @@ fn read_superblock(
         [Ok(a), Ok(b)] if a.state.generation >= b.state.generation => Ok(Some((a, 0))),
         [Ok(_), Ok(b)] => Ok(Some((b, 1))),
         [Err(_), Err(_)] if blank => Ok(None),
-        [Err(a), Err(b)] => Err(refusal(name(), a, b)),
+        [Err(a), Err(b)] => {
+            let cut_short =
+                is_torn(&buf[..BLANK_BYTES]) && holds_nothing(disk, pool, device, geometry)?;
+            if cut_short { Ok(None) } else { Err(refusal(name(), a, b)) }
+        }
         [Ok(good), Err(_)] => Ok(Some(one_left(good, 0, name(), warnings))),
         [Err(_), Ok(good)] => Ok(Some(one_left(good, 1, name(), warnings))),
     }
+}
+
+/// Whether the start of a device has nothing but what a power cut may leave of the first writes of
+/// its superblocks.
+fn is_torn(start: &[u8]) -> bool {
+    let [first, second] = COPIES_AT.map(|at| at as usize..at as usize + SUPERBLOCK_BYTES);
+    let between = &start[first.end..second.start];
+    let behind = &start[second.end..];
+    let zero = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
+    let torn = |copy: &[u8]| Superblock::is_torn(copy);
+    torn(&start[first]) && torn(&start[second]) && zero(between) && zero(behind)
+}
+
+/// Whether a device was being formatted when the power went: every segment of it has the header
+/// that formatting writes, so no record was ever on it.
+fn holds_nothing(
+    disk: &mut impl Disk,
+    pool: &BufPool,
+    device: usize,
+    geometry: &Geometry,
+) -> Result<bool, OpenError> {
+    let segments = (geometry.size_bytes / SEGMENT_SIZE_BYTES) as u32;
+    let mut next = 1..segments;
+    let (mut set, mut untouched) = (None, 0);
+    let mut request = || {
+        let buf = pool.get(geometry.sector_size as usize)?;
+        let segment = next.next()?;
+        let offset = u64::from(segment) * SEGMENT_SIZE_BYTES;
+        let op = Op::Read { offset, len: geometry.sector_size, buf };
+        Some(Io { device: device as u16, tag: u64::from(segment), op })
+    };
+    drive(disk, &mut request, &mut |done| {
+        check(std::slice::from_ref(geometry), &done, "reading the segment headers")?;
+        let Ok(header) = Header::decode(done.buf.as_deref().unwrap_or_default()) else {
+            return Ok(());
+        };
+        let same = *set.get_or_insert(header.set) == header.set;
+        let fresh = header.state == State::Free && header.epoch == Epoch(0);
+        let here = u64::from(header.segment) == done.tag;
+        untouched += u32::from(same && fresh && here);
+        Ok(())
+    })?;
+    Ok(untouched == segments - 1)
 }
 
 /// Every change is written to both copies, so either one will do.
@@ -169,175 +219,54 @@ fn refusal(name: String, a: Invalid, b: Invalid) -> OpenError {
     }
 }
 
-/// Whether all devices are blank, or left over from a format that did not finish: then nothing
-/// was ever stored.
-fn is_unused(found: &[FoundCopy]) -> bool {
-    let mut formatted = found.iter().flatten();
-    let Some((first, _)) = formatted.next() else { return true };
-    let all = || found.iter().flatten();
-    let same = all().all(|(copy, _)| copy.state.set == first.state.set && copy.state.run == 0);
-    same && first.state.members.len() == found.len()
-}
-
-/// Checks that the devices are one complete set and puts them in its order.
-fn assemble(
-    geometry: &[Geometry],
-    found: &[FoundCopy],
-    salvage: bool,
-    warnings: &mut Vec<String>,
-) -> Result<Superblocks, OpenError> {
-    let name = |device: usize| geometry[device].name.clone();
-    let mut formatted = found.iter().enumerate().filter_map(|(i, copy)| Some((i, copy.as_ref()?)));
-    let (first, (copy, _)) = formatted.next().ok_or(OpenError::NoDevices)?;
-    let mut newest = copy;
-    let members = copy.state.members.len();
-    let mut places: Vec<Option<(u16, usize)>> = vec![None; members];
-    for (device, copy) in found.iter().enumerate() {
-        let Some((copy, which)) = copy else {
-            return Err(OpenError::BlankMember { name: name(device), present: name(first) });
-        };
-        if copy.state.set != newest.state.set || copy.state.members != newest.state.members {
-            return Err(OpenError::OtherSet { first: name(first), second: name(device) });
-        }
-        check_member(copy, &geometry[device])?;
-        if let Some((other, _)) = places[usize::from(copy.device)] {
-            let (first, second) = (name(usize::from(other)), name(device));
-            return Err(OpenError::Doubled { first, second });
-        }
-        places[usize::from(copy.device)] = Some((device as u16, *which));
-        if copy.state.generation > newest.state.generation {
-            newest = copy;
-        }
-    }
-    if let Some(member) = places.iter().position(Option::is_none) {
-        return Err(OpenError::Missing { member, members, present: name(first) });
-    }
-    for (device, copy) in found.iter().enumerate() {
-        let Some((copy, _)) = copy.as_ref().filter(|(copy, _)| is_stale(copy, newest)) else {
-            continue;
-        };
-        let error = OpenError::Stale { name: name(device), run: copy.state.run };
-        if !salvage {
-            return Err(error);
-        }
-        warnings.push(error.to_string());
-    }
-    let (disks, copies) = places.into_iter().flatten().unzip();
-    Ok(Superblocks { state: newest.state.clone(), disks, newest: copies })
-}
-
-/// A power cut leaves members one generation apart, for the next one is begun only when all have
-/// this one durably, and every start makes two. More means an old copy of the device.
-fn is_stale(copy: &Superblock, newest: &Superblock) -> bool {
-    newest.state.generation - copy.state.generation > 1
-}
-
-fn check_member(copy: &Superblock, geometry: &Geometry) -> Result<(), OpenError> {
-    let name = geometry.name.clone();
-    let member = copy.state.members[usize::from(copy.device)];
-    let needs = u64::from(member.segments) * SEGMENT_SIZE_BYTES;
-    if geometry.size_bytes < needs {
-        return Err(OpenError::Shrunk { name, has: geometry.size_bytes, needs });
-    }
-    if geometry.sector_size > copy.state.sector_size {
-        let (set, device) = (copy.state.sector_size, geometry.sector_size);
-        return Err(OpenError::Sector { name, set, device });
-    }
-    Ok(())
-}
-
-/// Writes a FREE header to every segment of every device, then the superblocks.
-fn format(
+/// Brings a set to where nothing more stands between it and its next run.
+fn complete(
     disk: &mut impl Disk,
     geometry: &[Geometry],
+    assembly: Assembly,
     random: &mut dyn FnMut(&mut [u8]),
 ) -> Result<Superblocks, OpenError> {
-    let mut bytes = [0; 32];
-    random(&mut bytes);
-    let (mut set, mut seed) = ([0; 16], [0; 16]);
-    set.copy_from_slice(&bytes[..16]);
-    seed.copy_from_slice(&bytes[16..]);
-    let mut member = |device: &Geometry| {
-        let mut id = [0; 8];
-        random(&mut id);
-        let segments = (device.size_bytes / SEGMENT_SIZE_BYTES) as u32;
-        Member { id: u64::from_le_bytes(id), segments }
-    };
-    let members: Vec<Member> = geometry.iter().map(&mut member).collect();
-    let sector_size = geometry.iter().map(|device| device.sector_size).max();
-    let state = SetState {
-        set: SetId(set),
-        seed: HashSeed(seed),
-        generation: 0,
-        run: 0,
-        sector_size: sector_size.unwrap_or(SECTOR_SIZE_MAX as u32),
-        databases: std::array::from_fn(|db| db as u8),
-        horizons: [Lsn(0); DATABASES],
-        members,
-    };
-    for device in 0..geometry.len() {
-        write_free_headers(disk, geometry, &state, device)?;
+    let mut superblocks = assembly.superblocks;
+    if superblocks.state.run >= RUN_MAX {
+        return Err(OpenError::WornOut { runs: superblocks.state.run });
     }
-    let disks = (0..geometry.len() as u16).collect();
-    let mut superblocks = Superblocks { state, disks, newest: vec![1; geometry.len()] };
-    write_superblocks(disk, geometry, &mut superblocks)?;
+    // A second power cut must not leave them two generations behind.
+    if !assembly.lagging.is_empty() {
+        superblocks.state.generation -= 1;
+        write_generation(disk, geometry, &mut superblocks, &assembly.lagging)?;
+    }
+    if !assembly.joining.is_empty() {
+        extend(disk, geometry, &mut superblocks, &assembly.joining, random)?;
+    }
     Ok(superblocks)
 }
 
-fn write_free_headers(
-    disk: &mut impl Disk,
-    geometry: &[Geometry],
-    state: &SetState,
-    device: usize,
-) -> Result<(), OpenError> {
-    let sector_size = state.sector_size as usize;
-    let mut headers = LogBuf::new(DEPTH * sector_size, u16::MAX).map_err(OpenError::Memory)?;
-    let segments: Vec<u32> = (1..state.members[device].segments).collect();
-    for batch in segments.chunks(DEPTH) {
-        assert!(headers.reset(), "the batch before is complete");
-        for (i, &segment) in batch.iter().enumerate() {
-            let header = Header {
-                set: state.set,
-                device: device as u16,
-                segment,
-                state: State::Free,
-                epoch: Epoch(0),
-                core: 0,
-                base: Lsn(0),
-                previous: Lsn(0),
-                durable: Lsn(0),
-            };
-            header.encode(headers.get_mut(i * sector_size..(i + 1) * sector_size));
-        }
-        let mut next = batch.iter().enumerate();
-        let mut request = || {
-            let (i, &segment) = next.next()?;
-            let data = headers.freeze(i * sector_size..(i + 1) * sector_size);
-            let offset = u64::from(segment) * SEGMENT_SIZE_BYTES;
-            let op = Op::Write { offset, data };
-            Some(Io { device: device as u16, tag: device as u64, op })
-        };
-        drive(disk, &mut request, &mut |done| check(geometry, &done, "formatting"))?;
-    }
-    flush_all(disk, geometry)
-}
-
 /// Writes both copies on every device, one after the other, each durably.
-fn write_superblocks(
+pub(super) fn write_superblocks(
     disk: &mut impl Disk,
     geometry: &[Geometry],
     superblocks: &mut Superblocks,
 ) -> Result<(), OpenError> {
-    let mut buf = superblocks.buffer().map_err(OpenError::Memory)?;
+    let all: Vec<usize> = (0..superblocks.disks.len()).collect();
     for _ in COPIES_AT {
-        assert!(buf.reset(), "the writes before are complete");
-        let mut requests = superblocks.next_writes(&mut buf);
-        drive(disk, &mut || requests.pop(), &mut |done| {
-            check(geometry, &done, "writing the superblock")
-        })?;
-        flush_all(disk, geometry)?;
+        write_generation(disk, geometry, superblocks, &all)?;
     }
     Ok(())
+}
+
+/// Writes the next generation over the older copy of some members, durably.
+pub(super) fn write_generation(
+    disk: &mut impl Disk,
+    geometry: &[Geometry],
+    superblocks: &mut Superblocks,
+    members: &[usize],
+) -> Result<(), OpenError> {
+    let mut buf = superblocks.buffer().map_err(OpenError::Memory)?;
+    let mut requests = superblocks.next_writes(members, &mut buf);
+    drive(disk, &mut || requests.pop(), &mut |done| {
+        check(geometry, &done, "writing the superblock")
+    })?;
+    flush_all(disk, geometry)
 }
 
 fn set_info(
@@ -438,13 +367,17 @@ fn start_lsn(headers: &[(u32, Header)], info: &SetInfo) -> Lsn {
     Lsn(bases.chain(horizons).max().unwrap_or(0))
 }
 
-fn flush_all(disk: &mut impl Disk, geometry: &[Geometry]) -> Result<(), OpenError> {
+pub(super) fn flush_all(disk: &mut impl Disk, geometry: &[Geometry]) -> Result<(), OpenError> {
     let mut devices = 0..geometry.len() as u16;
     let mut request = || devices.next().map(|device| Io { device, tag: 0, op: Op::Flush });
     drive(disk, &mut request, &mut |done| check(geometry, &done, "a flush"))
 }
 
-fn check(geometry: &[Geometry], done: &Done, what: &'static str) -> Result<(), OpenError> {
+pub(super) fn check(
+    geometry: &[Geometry],
+    done: &Done,
+    what: &'static str,
+) -> Result<(), OpenError> {
     done.result.map_err(|errno| {
         let named = geometry.get(usize::from(done.device)).or(geometry.first());
         let name = named.map_or_else(String::new, |device| device.name.clone());
@@ -458,7 +391,7 @@ fn no_buffer() -> io::Error {
 
 /// Submits what `next` yields, a bounded number at a time, until it yields nothing and all is
 /// complete. After an error nothing more is submitted.
-fn drive(
+pub(super) fn drive(
     disk: &mut impl Disk,
     next: &mut dyn FnMut() -> Option<Io>,
     finish: &mut dyn FnMut(Done) -> Result<(), OpenError>,

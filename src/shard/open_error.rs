@@ -29,8 +29,8 @@ pub enum OpenError {
     OtherSet { first: String, second: String },
     Stale { name: String, run: u32 },
     WornOut { runs: u32 },
-    Missing { member: usize, members: usize, present: String },
-    BlankMember { name: String, present: String },
+    Missing { member: usize, members: usize, present: String, blank: Option<String> },
+    BlankInSalvage { name: String },
     Header { name: String, offset: u64, why: String },
     Device { name: String, what: &'static str, errno: Errno },
     Memory(io::Error),
@@ -69,7 +69,7 @@ impl std::fmt::Display for OpenError {
             Self::Sector { name, set, device } => write!(
                 f,
                 "{name} has sectors of {device} bytes, but the set was formatted for {set}; \
-                 move the data to a device with sectors of {set} bytes"
+                 use a device with sectors of at most {set} bytes"
             ),
             Self::Shrunk { name, has, needs } => write!(
                 f,
@@ -90,14 +90,11 @@ impl std::fmt::Display for OpenError {
                 "the set has been opened {runs} times, more often than its format can count; \
                  copy the data to a new set"
             ),
-            Self::Missing { member, members, present } => write!(
-                f,
-                "member {} of the {members} devices of the set is missing ({present} belongs to \
-                 it); give all of them",
-                member + 1
-            ),
-            Self::BlankMember { name, present } => {
-                write!(f, "{name} is empty, {present} is in a set; a set takes in no more devices")
+            Self::Missing { member, members, present, blank } => {
+                write_missing(f, *member, *members, present, blank.as_deref())
+            }
+            Self::BlankInSalvage { name } => {
+                write!(f, "{name} is empty; nothing is added to a set that is being salvaged")
             }
             Self::Header { name, offset, why } => {
                 write!(f, "{name}: the segment header at offset {offset} is damaged: {why}")
@@ -109,3 +106,22 @@ impl std::fmt::Display for OpenError {
 }
 
 impl std::error::Error for OpenError {}
+
+fn write_missing(
+    f: &mut std::fmt::Formatter<'_>,
+    member: usize,
+    members: usize,
+    present: &str,
+    blank: Option<&str>,
+) -> std::fmt::Result {
+    write!(
+        f,
+        "member {} of the {members} devices of the set is missing ({present} belongs to it); give \
+         all of them",
+        member + 1
+    )?;
+    match blank {
+        Some(name) => write!(f, "; {name} is empty and cannot stand in for it"),
+        None => Ok(()),
+    }
+}

@@ -27,9 +27,10 @@ const DATABASES_AT: usize = 64;
 const HORIZONS_AT: usize = DATABASES_AT + DATABASES;
 const MEMBERS_AT: usize = HORIZONS_AT + 8 * DATABASES;
 const MEMBER_BYTES: usize = 12;
+const MEMBERS_END: usize = MEMBERS_AT + MEMBER_BYTES * DEVICES_MAX;
 const CRC_AT: usize = SUPERBLOCK_BYTES - 4;
 
-const _: () = assert!(MEMBERS_AT + MEMBER_BYTES * DEVICES_MAX <= CRC_AT);
+const _: () = assert!(MEMBERS_END <= CRC_AT);
 
 /// One device of a set, as every member knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,6 +106,13 @@ impl Superblock {
         put_u32(out, CRC_AT, crc);
     }
 
+    /// Whether bytes may be some of the sectors of a copy that was written over zeros, or none.
+    pub fn is_torn(bytes: &[u8]) -> bool {
+        let zero = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
+        let first_sector = &bytes[..SECTOR_SIZE_MIN];
+        zero(&bytes[MEMBERS_END..CRC_AT]) && (zero(first_sector) || first_sector.starts_with(MAGIC))
+    }
+
     /// Reads a copy.
     pub fn decode(bytes: &[u8]) -> Result<Superblock, Invalid> {
         let bytes = bytes.get(..SUPERBLOCK_BYTES).ok_or(Invalid::Foreign)?;
@@ -169,10 +177,16 @@ impl Superblocks {
         LogBuf::new(self.disks.len() * SUPERBLOCK_BYTES, u16::MAX)
     }
 
-    /// The writes of every member's older copy, with the present state as a new generation.
-    pub fn next_writes(&mut self, buf: &mut LogBuf) -> Vec<Io> {
+    /// The writes of some members' older copies, with the present state as a new generation.
+    pub fn next_writes(&mut self, members: &[usize], buf: &mut LogBuf) -> Vec<Io> {
         self.state.generation += 1;
-        (0..self.disks.len()).map(|member| self.write(member, buf)).collect()
+        members.iter().map(|&member| self.write(member, buf)).collect()
+    }
+
+    /// The same of all members.
+    pub fn next_writes_of_all(&mut self, buf: &mut LogBuf) -> Vec<Io> {
+        let all: Vec<usize> = (0..self.disks.len()).collect();
+        self.next_writes(&all, buf)
     }
 
     fn write(&mut self, member: usize, buf: &mut LogBuf) -> Io {

@@ -168,10 +168,33 @@ impl CoreMark {
 struct Lists {
     /// Free segments of each device.
     free: Vec<Vec<u32>>,
-    /// The device that gives the next segment.
-    turn: usize,
+    /// What each device is owed, in segments times free segments: see [`Lists::pick`].
+    credits: Vec<i64>,
     /// Segments without a live record that no core has taken up yet.
     empty: Vec<u32>,
+}
+
+impl Lists {
+    /// The device that gives the next segment. Each has its share of them in proportion to its
+    /// free ones, spread evenly (smooth weighted round-robin): devices of any size fill up
+    /// together, and one that has joined later catches up.
+    fn pick(&mut self) -> Option<usize> {
+        let mut total = 0;
+        let mut best: Option<usize> = None;
+        for (device, free) in self.free.iter().enumerate() {
+            let weight = free.len() as i64;
+            if weight == 0 {
+                continue;
+            }
+            total += weight;
+            self.credits[device] += weight;
+            if best.is_none_or(|best| self.credits[device] > self.credits[best]) {
+                best = Some(device);
+            }
+        }
+        self.credits[best?] -= total;
+        best
+    }
 }
 
 /// A fresh life of a segment.
@@ -267,7 +290,7 @@ impl Segments {
             set_seed: set_seed(info.set),
             slots,
             marks: (0..cores).map(|_| CoreMark::new(info.start)).collect(),
-            lists: Mutex::new(Lists { free, turn: 0, empty: Vec::new() }),
+            lists: Mutex::new(Lists { credits: vec![0; free.len()], free, empty: Vec::new() }),
             free: AtomicU32::new(free_count),
             empty: AtomicU32::new(0),
             coming: AtomicU32::new(0),
@@ -424,11 +447,7 @@ impl Segments {
         if !self.can_allocate(tier) {
             return None;
         }
-        let devices = lists.free.len();
-        let turn = lists.turn;
-        let mut order = (0..devices).map(|i| (turn + i) % devices);
-        let member = order.find(|&member| !lists.free[member].is_empty())?;
-        lists.turn = member + 1;
+        let member = lists.pick()?;
         let segment = lists.free[member].pop()?;
         self.free.fetch_sub(1, Ordering::Relaxed);
         let epoch = Epoch(self.epoch.fetch_add(1, Ordering::Relaxed) + 1);

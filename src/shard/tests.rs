@@ -1,6 +1,7 @@
 //! The engine over simulated devices.
 
 mod defrag;
+mod extend;
 mod media;
 mod parts;
 

@@ -56,6 +56,7 @@ pub struct Rig {
     pub pool: BufPool,
     pub now: Now,
     pub formatted: bool,
+    pub joined: Vec<String>,
     /// From opening and from the first core's recovery.
     pub notes: Vec<String>,
 }
@@ -97,6 +98,7 @@ impl Rig {
             pool: pool.clone(),
             now: Now { mono_ns: 1, unix_ms: 1_000_000 },
             formatted: opened.formatted,
+            joined: opened.joined.clone(),
             notes: opened.warnings.clone(),
         };
         rig.recover(&opened, options)?;

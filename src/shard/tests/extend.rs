@@ -1,0 +1,282 @@
+//! Blank devices that join a set, and power cuts meanwhile.
+
+use super::media::refusal;
+use super::{
+    Bench, BufPool, Contents, Cut, Geometry, Life, Lsn, Media, Rig, RigOptions, SimDisk, SimRandom,
+    StartError, geometry, options, start, start_in,
+};
+use crate::disk::{Counts, Disk, Done, Io};
+use crate::shard::open::{OpenOptions, open};
+use crate::shard::table::Tier;
+use crate::testing::disk::SimPort;
+
+const CUTS: [Cut; 4] = [Cut::Nothing, Cut::Everything, Cut::Writes, Cut::Sectors];
+
+/// Devices as a power cut leaves them.
+type Image = Vec<Media>;
+
+/// A port that keeps what a power cut would leave after each of its events.
+struct Recorder {
+    disk: SimDisk,
+    port: SimPort,
+    random: SimRandom,
+    events: u64,
+    images: Vec<Image>,
+}
+
+impl Recorder {
+    fn new(disk: &SimDisk, seed: u64) -> Recorder {
+        let (port, random) = (disk.port(), SimRandom::new(seed));
+        let mut recorder =
+            Recorder { disk: disk.clone(), port, random, events: u64::MAX, images: Vec::new() };
+        recorder.record();
+        recorder
+    }
+
+    fn record(&mut self) {
+        if self.events != self.disk.events() {
+            self.events = self.disk.events();
+            let image = |cut| self.disk.power_cut(cut, &mut self.random);
+            self.images.extend(CUTS.map(image));
+        }
+    }
+}
+
+impl Disk for Recorder {
+    fn submit(&mut self, io: Io) -> Result<(), Io> {
+        self.port.submit(io)?;
+        self.record();
+        Ok(())
+    }
+
+    fn poll(&mut self, done: &mut Vec<Done>) {
+        self.port.poll(done);
+        self.record();
+    }
+
+    fn geometry(&self) -> &[Geometry] {
+        self.port.geometry()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.port.in_flight()
+    }
+
+    fn is_busy(&self) -> bool {
+        self.port.is_busy()
+    }
+
+    fn counts(&self) -> Counts {
+        self.port.counts()
+    }
+}
+
+/// What a power cut at each step of a start would leave.
+fn images_of_start(
+    geometry: &[Geometry],
+    image: &Image,
+    pool: &BufPool,
+    random: &mut SimRandom,
+) -> Vec<Image> {
+    let disk = SimDisk::with_media(geometry, image.clone(), random.draw());
+    let mut recorder = Recorder::new(&disk, random.draw());
+    let open_options = OpenOptions { cores: 1, salvage: false };
+    let mut secret = SimRandom::new(random.draw());
+    let opened = open(&mut recorder, pool, open_options, &mut |bytes| secret.fill(bytes));
+    opened.unwrap_or_else(|error| panic!("{error}"));
+    recorder.images
+}
+
+/// A set with something in it, and what: on devices of so many segments.
+fn filled(segments: &[u64]) -> (Image, Contents) {
+    let disk = SimDisk::new(&geometry(segments, 512, true), 31);
+    let mut bench = Bench::new(&disk, options(1), 31);
+    (0..100).for_each(|_| bench.step(20, 100_000));
+    bench.rig.shards[0].request_sync();
+    bench.rig.settle();
+    let contents = bench.rig.contents();
+    (bench.rig.disk.media(), contents)
+}
+
+#[test]
+fn blank_devices_join_a_set_and_give_it_their_room() {
+    let (mut image, contents) = filled(&[12]);
+    let three = geometry(&[12, 14, 13], 512, true);
+    image.extend([Media::default(), Media::default()]);
+    let disk = SimDisk::with_media(&three, image, 1);
+    let mut rig = start(&disk, options(1));
+    assert_eq!(rig.joined, ["sim1", "sim2"]);
+    assert!(!rig.formatted && rig.contents() == contents);
+    assert_eq!(rig.segments.usage().segments, 11 + 13 + 12);
+    drop(rig);
+    // More than the first device holds.
+    let mut bench = Bench::new(&disk, options(1), 32);
+    for i in 0..150 {
+        bench.put(format!("more{i}").as_bytes(), &vec![i; 1_000_000], None).unwrap();
+        (0..8).for_each(|_| bench.turns(1));
+    }
+    bench.rig.shards[0].request_sync();
+    bench.rig.settle();
+    let contents = bench.rig.contents();
+    assert_eq!(contents.len() - 150, bench.model.start.len());
+    // In any order, from then on as all members always were.
+    let turned = [2, 0, 1].map(|i: usize| three[i].clone());
+    let media = disk.media();
+    let again = SimDisk::with_media(&turned, [2, 0, 1].map(|i: usize| media[i].clone()).into(), 2);
+    let mut rig = start(&again, options(2));
+    assert!(rig.joined.is_empty() && rig.contents() == contents);
+    let pair = SimDisk::with_media(&three[..2], media[..2].to_vec(), 3);
+    assert_eq!(
+        refusal(&pair),
+        "member 3 of the 3 devices of the set is missing (sim0 belongs to it); give all of them"
+    );
+}
+
+/// Free segments of each device after so many have been taken.
+fn free_after(rig: &Rig, taken: u32) -> Vec<u32> {
+    for _ in 0..taken {
+        rig.segments.allocate(0, Lsn(1), Tier::Put).expect("a free segment");
+    }
+    let devices = rig.segments.info().devices.iter();
+    let is_free = |n: &u32| rig.segments.life(*n) == Life::Free;
+    devices.map(|d| (d.first..d.first + d.segments).filter(is_free).count() as u32).collect()
+}
+
+#[test]
+fn devices_fill_up_together_whatever_their_sizes() {
+    let disk = SimDisk::new(&geometry(&[11, 31, 21], 512, false), 37);
+    let rig = start(&disk, options(1));
+    // A tenth of each, then half of each.
+    assert_eq!(free_after(&rig, 6), [9, 27, 18]);
+    assert_eq!(free_after(&rig, 24), [5, 15, 10]);
+}
+
+#[test]
+fn a_blank_device_does_not_stand_in_for_a_missing_one() {
+    let (image, _) = filled(&[12, 12]);
+    let two = geometry(&[12, 12], 512, true);
+    let disk = SimDisk::with_media(&two, vec![image[0].clone(), Media::default()], 1);
+    let before = disk.written_bytes();
+    assert_eq!(
+        refusal(&disk),
+        "member 2 of the 2 devices of the set is missing (sim0 belongs to it); give all of them; \
+         sim1 is empty and cannot stand in for it"
+    );
+    assert_eq!(disk.written_bytes(), before);
+}
+
+#[test]
+fn what_cannot_join_is_refused_and_left_alone() {
+    let (mut image, _) = filled(&[12]);
+    image.push(Media::default());
+    let disk = SimDisk::with_media(&geometry(&[12, 12], 512, true), image.clone(), 1);
+    match Rig::start(&disk, RigOptions { salvage: true, ..options(1) }) {
+        Err(StartError::Open(error)) => assert_eq!(
+            error.to_string(),
+            "sim1 is empty; nothing is added to a set that is being salvaged"
+        ),
+        _ => panic!("it was opened"),
+    }
+    let mut coarse = geometry(&[12, 12], 512, true);
+    coarse[1].sector_size = 4096;
+    let coarse = SimDisk::with_media(&coarse, image, 1);
+    assert_eq!(
+        refusal(&coarse),
+        "sim1 has sectors of 4096 bytes, but the set was formatted for 512; use a device with \
+         sectors of at most 512 bytes"
+    );
+    assert_eq!((disk.written_bytes(), coarse.written_bytes()), (0, 0));
+}
+
+/// Opens an image with all devices, and with those of before only. Whether the latter works, that
+/// is, the new one was not yet a member.
+fn check(image: &Image, contents: &Contents, all: &[Geometry], pool: &BufPool) -> bool {
+    let disk = SimDisk::with_media(all, image.clone(), 5);
+    let mut rig = start_in(&disk, options(1), pool);
+    assert!(rig.contents() == *contents);
+    assert_eq!(rig.segments.usage().segments, 10 + 11 + 9);
+    let joined = rig.joined.clone();
+    let old = SimDisk::with_media(&all[..2], image[..2].to_vec(), 6);
+    match Rig::start_in(&old, options(1), pool) {
+        Ok(mut rig) => {
+            assert!(rig.contents() == *contents);
+            assert_eq!(joined, ["sim2"]);
+            true
+        }
+        Err(StartError::Open(error)) => {
+            let text = error.to_string();
+            assert!(text.starts_with("member 3 of the 3 devices of the set is missing"), "{text}");
+            assert!(joined.is_empty());
+            false
+        }
+        Err(StartError::Damage(damage)) => panic!("{damage}"),
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_step_of_an_extension_loses_nothing() {
+    let all = geometry(&[11, 12, 10], 512, true);
+    let (mut image, contents) = filled(&[11, 12]);
+    image.push(Media::default());
+    let pool = BufPool::new(32 << 20, 0).unwrap();
+    let mut random = SimRandom::new(33);
+    let images = images_of_start(&all, &image, &pool, &mut random);
+    assert!(images.len() > 100, "{}", images.len());
+    let mut without = 0;
+    for (i, image) in images.iter().enumerate() {
+        without += usize::from(check(image, &contents, &all, &pool));
+        // And a second cut, in the start that follows.
+        if i % 3 == 0 {
+            let again = images_of_start(&all, image, &pool, &mut random);
+            check(&again[random.below(again.len())], &contents, &all, &pool);
+        }
+    }
+    assert!(0 < without && without < images.len(), "{without} of {}", images.len());
+}
+
+/// A device that was formatted, never written to, and then given to somebody else.
+#[test]
+fn a_fresh_member_with_other_bytes_in_front_is_refused() {
+    for (at, bytes) in
+        [(1080, b"\x53\xef".as_slice()), (0, b"XFSB"), (510, b"\x55\xaa"), (8192, b"x")]
+    {
+        let disk = SimDisk::new(&geometry(&[12], 512, false), 36);
+        start(&disk, options(1));
+        disk.poke(0, 0, &[0; 8]);
+        disk.poke(0, 1 << 20, &[0; 8]);
+        disk.poke(0, at, bytes);
+        let before = disk.written_bytes();
+        let text = refusal(&disk);
+        assert!(text.starts_with("sim0 is not empty and not a Lavik device"), "{text}");
+        assert_eq!(disk.written_bytes(), before);
+    }
+}
+
+#[test]
+fn a_power_cut_at_any_step_of_a_format_leaves_devices_that_start() {
+    let two = geometry(&[10, 11], 512, true);
+    let pool = BufPool::new(32 << 20, 0).unwrap();
+    let mut random = SimRandom::new(34);
+    let blank = vec![Media::default(), Media::default()];
+    for image in images_of_start(&two, &blank, &pool, &mut random) {
+        let disk = SimDisk::with_media(&two, image, 7);
+        assert!(start_in(&disk, options(1), &pool).contents().is_empty());
+    }
+}
+
+#[test]
+fn power_cuts_in_start_after_start_leave_no_member_behind() {
+    let two = geometry(&[11, 12], 512, true);
+    let (image, contents) = filled(&[11, 12]);
+    let pool = BufPool::new(32 << 20, 0).unwrap();
+    let mut random = SimRandom::new(35);
+    for _ in 0..40 {
+        let mut image = image.clone();
+        for _ in 0..4 {
+            let mut images = images_of_start(&two, &image, &pool, &mut random);
+            image = images.swap_remove(random.below(images.len()));
+        }
+        let disk = SimDisk::with_media(&two, image, 8);
+        assert!(start_in(&disk, options(1), &pool).contents() == contents);
+    }
+}
