@@ -1,13 +1,13 @@
 //! What a reference server cannot tell: our own commands, commands that an older reference does
 //! not know, and effects on the process and on other connections.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 mod support;
 
 use support::client::{Client, Value};
 use support::peer::Peer;
-use support::server::Server;
+use support::server::{Launch, Server};
 use support::wait_until;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -316,4 +316,62 @@ fn concurrent_commands_are_atomic() {
         }
     });
     assert_eq!(server.client().run("GET counter"), bulk("6000"));
+}
+
+fn pair(first: i64, second: i64) -> Value {
+    Value::Array(vec![Value::Int(first), Value::Int(second)])
+}
+
+/// What a fence has let through survives `kill -9`, on every core, however late the log would have
+/// written it by itself.
+#[test]
+fn waitaof_is_a_fence() {
+    let mut server =
+        Launch::new("semantics-waitaof").threads(3).flag("--flush-max-ms").flag("60000").start();
+    let mut client = server.client();
+    for i in 0..30 {
+        assert_eq!(client.run(&format!("SET before{i} {i}")), ok());
+    }
+    assert_eq!(client.run("WAITAOF 1 0 0"), pair(1, 0));
+    assert_eq!(client.run("SET after x"), ok());
+    server.kill();
+    server.start();
+    let mut client = server.client();
+    for i in 0..30 {
+        assert_eq!(client.run(&format!("GET before{i}")).text(), i.to_string());
+    }
+    assert!(client.run("GET after").is_null(), "the fence is what has written the others");
+}
+
+/// A fence in a pipeline covers what stands before it, and what stands behind it waits.
+#[test]
+fn fences_hold_their_connection_and_nobody_else() {
+    let mut server = Launch::new("semantics-fences").threads(2).start();
+    let (mut held, mut other) = (server.client(), server.client());
+    held.send(b"SET a 1\r\nWAIT 1 300\r\nSET a 2\r\n");
+    assert_eq!(held.receive(), ok());
+    let start = Instant::now();
+    assert_eq!(other.run("GET a").text(), "1");
+    assert_eq!(other.run("SET b 1"), ok());
+    assert_eq!(other.run("WAITAOF 1 0 0"), pair(1, 0));
+    assert_eq!(other.run("GET a").text(), "1");
+    assert_eq!(held.receive(), Value::Int(0));
+    assert!(start.elapsed() >= Duration::from_millis(250), "{:?}", start.elapsed());
+    assert_eq!(held.receive(), ok());
+    assert_eq!(other.run("GET a").text(), "2");
+
+    // At once where nothing is asked; never by a replica.
+    assert_eq!(other.run("WAIT 0 0"), Value::Int(0));
+    assert_eq!(other.run("WAITAOF 0 0 0"), pair(0, 0));
+    assert_eq!(other.run("WAITAOF 1 1 50"), pair(1, 0));
+    assert_eq!(other.run("WAITAOF 0 1 1"), pair(0, 0));
+
+    // Those that would wait for ever neither keep anybody else nor the end of the server.
+    let mut forever: Vec<Client> = (0..20).map(|_| server.client()).collect();
+    forever.iter_mut().for_each(|client| client.send(b"SET c 1\r\nWAIT 1 0\r\n"));
+    forever.iter_mut().for_each(|client| assert_eq!(client.receive(), ok()));
+    forever.truncate(10);
+    assert_eq!(other.run("SET c 2"), ok());
+    server.stop();
+    forever.iter_mut().for_each(|client| assert_eq!(client.receive(), Value::Int(0)));
 }

@@ -38,6 +38,7 @@ pub mod substring;
 pub mod table;
 #[cfg(test)]
 pub mod testing;
+pub mod wait;
 
 use crate::resp::{Args, Reply};
 use crate::shard::view::{Stop, View};

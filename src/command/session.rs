@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::clock::Now;
 use crate::command::global::Global;
+use crate::command::wait::Fence;
 use crate::limits;
 use crate::resp::{Args, BeforeAuth, Limits, Proto, Reply};
 use crate::stats::{CoreStats, Counter, DeviceHealth, Gauge, SpaceStats};
@@ -147,6 +148,8 @@ pub enum After {
     Save {
         reply_now: bool,
     },
+    /// Hold the connection until its earlier writes are safe; nothing was written.
+    Fence(Fence),
     /// Stop the server; when `save` is false even unwritten data may be left behind. Without
     /// `force`, a failure to write cancels the stop with
     /// [`SHUTDOWN_FAILED`](super::errors::SHUTDOWN_FAILED).

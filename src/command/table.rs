@@ -5,7 +5,7 @@
 
 use super::{
     Command, config, connection, counter, expire, global, hash, introspect, key, maintenance,
-    server, string, substring,
+    server, string, substring, wait,
 };
 
 /// Every command, grouped by family.
@@ -24,6 +24,7 @@ const FAMILY_LIST: &[&[Command]] = &[
     server::COMMANDS,
     maintenance::COMMANDS,
     introspect::COMMANDS,
+    wait::COMMANDS,
 ];
 
 const COUNT: usize = count();

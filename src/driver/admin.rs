@@ -91,6 +91,10 @@ impl<N: Net, D: Disk> Core<N, D> {
                 self.save_start(origin);
                 Flow::Continue
             }
+            After::Fence(fence) => {
+                self.fence_start(socket, fence);
+                Flow::Continue
+            }
             After::Shutdown { .. } => {
                 self.shared.stop.store(true, Ordering::Relaxed);
                 Flow::Close

@@ -23,6 +23,7 @@ use crate::shard::view::Stop;
 
 use super::Core;
 use super::execute::Flow;
+use super::fence::FenceId;
 use super::message::{Asker, Change, Message, Origin};
 use super::task::Task;
 
@@ -64,14 +65,21 @@ enum Step {
     Thawing,
 }
 
-/// The asking side of a change or of a SAVE.
+/// The asking side of a change or of a sync.
 #[derive(Debug)]
 pub(crate) struct Changing {
-    /// Nobody waits for the end of a BGSAVE.
+    /// Nobody waits for the end of a BGSAVE, and a fence has an answer of its own.
     origin: Option<Origin>,
     pending: u32,
     failed: Option<String>,
-    saves: bool,
+    purpose: Purpose,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    Change,
+    Save,
+    Fence(FenceId),
 }
 
 impl Frozen {
@@ -115,7 +123,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         let origin = Some(self.reserve(socket));
         // Later commands of the connection must not overtake it on their own core.
         self.hold_back_later(socket);
-        let changing = Changing { origin, pending: 1, failed: None, saves: false };
+        let changing = Changing { origin, pending: 1, failed: None, purpose: Purpose::Change };
         let task = self.task_insert(Task::Changing(changing));
         let asker = Asker { core: self.id, task };
         self.send(0, Message::Request { asker, change });
@@ -131,7 +139,16 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// SAVE: everything acknowledged so far is on the devices when the reply leaves.
     pub(super) fn save_start(&mut self, origin: Option<Origin>) {
-        let changing = Changing { origin, pending: self.cores, failed: None, saves: true };
+        self.sync_start(origin, Purpose::Save);
+    }
+
+    /// The same for a fence.
+    pub(super) fn fence_sync(&mut self, fence: FenceId) {
+        self.sync_start(None, Purpose::Fence(fence));
+    }
+
+    fn sync_start(&mut self, origin: Option<Origin>, purpose: Purpose) {
+        let changing = Changing { origin, pending: self.cores, failed: None, purpose };
         let task = self.task_insert(Task::Changing(changing));
         let asker = Asker { core: self.id, task };
         (0..self.cores as u16).for_each(|core| self.send(core, Message::Sync { asker }));
@@ -314,8 +331,10 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         self.tasks.remove(task);
         let Task::Changing(changing) = *owner else { return };
-        if changing.saves {
-            self.note_save(changing.failed.is_none());
+        match changing.purpose {
+            Purpose::Change => {}
+            Purpose::Save => self.note_save(changing.failed.is_none()),
+            Purpose::Fence(fence) => return self.fence_synced(fence, changing.failed),
         }
         let Some(origin) = changing.origin else { return };
         match changing.failed {

@@ -317,9 +317,9 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
     }
 
-    /// SAVE covers what earlier commands of the connection write, on other cores too.
+    /// SAVE and fences cover what earlier commands of the connection write, on other cores too.
     fn must_wait(&self, socket: SocketId, command: &Command) -> bool {
-        let waits = matches!(command.name, "save" | "bgsave" | "shutdown");
+        let waits = matches!(command.name, "save" | "bgsave" | "shutdown" | "wait" | "waitaof");
         waits && self.conns.get(socket).is_some_and(|conn| !conn.owes_nothing())
     }
 

@@ -94,6 +94,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             None => self.shard.deadline_ns(),
             Some(_) => None,
         };
+        let due = due.into_iter().chain(self.fences.due_ns()).min();
         let due = due.map(|at| Duration::from_nanos(at.saturating_sub(self.now.mono_ns)));
         [due, expiry].into_iter().flatten().min()
     }

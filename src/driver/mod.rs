@@ -15,6 +15,7 @@ mod admin;
 mod conn;
 mod execute;
 mod fast;
+mod fence;
 mod gather;
 mod global;
 mod input;
@@ -126,6 +127,7 @@ pub struct Core<N: Net, D> {
     /// Of the index, as of the last publication.
     index_bytes: usize,
     frozen: global::Frozen,
+    fences: fence::Fences,
     spares: Spares,
     packets: Vec<message::Packet>,
     keys: Vec<execute::KeyRef>,
@@ -260,6 +262,7 @@ impl<N: Net, D: Disk> Core<N, D> {
             reply_bytes: 0,
             index_bytes: 0,
             frozen: global::Frozen::default(),
+            fences: fence::Fences::default(),
             spares: Spares::default(),
             packets: Vec::new(),
             keys: Vec::new(),
@@ -351,6 +354,7 @@ impl<N: Net, D: Disk> Core<N, D> {
         self.warrant.spend(spent_ns);
         self.release_durable();
         self.maintain_changes();
+        self.maintain_fences();
         self.maintain_self();
     }
 

@@ -22,7 +22,7 @@ pub enum Owed {
         version: u64,
     },
     Select,
-    /// SAVE, sent at this time.
+    /// SAVE or WAITAOF, sent at this time.
     Save(u64),
     /// Asked by the simulator itself.
     Call,

@@ -292,8 +292,9 @@ impl World {
             return;
         }
         if self.options.saves > 0 && self.random.below(300) == 0 {
-            let owed = Owed::Save(self.clock.mono_ns());
-            return self.say(client, owed, &[b"SAVE".to_vec()]);
+            let now_ns = self.clock.mono_ns();
+            let fence = if now_ns.is_multiple_of(2) { "SAVE" } else { "WAITAOF 1 0 0" };
+            return self.say(client, Owed::Save(now_ns), &super::audit::words(fence));
         }
         let db = self.clients[client].db;
         let op = workload::draw(&mut self.random, &self.options, db, self.clock.wall_ms());
@@ -361,7 +362,8 @@ impl World {
             Owed::Select if *reply == Reply::ok() => Ok(()),
             Owed::Select => Err(format!("SELECT was answered {}", reply.show())),
             Owed::Save(from_ns) => {
-                if *reply == Reply::ok() {
+                let fenced = Reply::Array(vec![Reply::Int(1), Reply::Int(0)]);
+                if *reply == Reply::ok() || *reply == fenced {
                     self.saved_ns = self.saved_ns.max(from_ns);
                 }
                 Ok(())
