@@ -81,6 +81,7 @@ fn overwrite(test: &str, threads: usize, live: f64) {
     assert_eq!(info(&mut client, "defrag_damaged"), 0.0);
     assert_eq!(client.run("SAVE").text(), "OK");
     server.kill();
+    server.assert_media_whole();
     server.set_threads(threads % 2 + 1);
     server.start();
     let mut client = server.client();

@@ -125,6 +125,7 @@ fn kills_leave_the_old_or_the_new_value() {
         client.send(&encode(&[b"SET".as_slice(), b"k", &next]));
         std::thread::sleep(Duration::from_millis(20 * u64::from(round)));
         server.kill();
+        server.assert_media_whole();
         server.set_threads(1 + usize::from(round) % 3);
         server.start();
         let mut client = server.client();

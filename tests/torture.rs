@@ -401,6 +401,7 @@ fn round(
         server.kill();
         stop.store(true, Ordering::Relaxed);
     });
+    server.assert_media_whole();
     killed
 }
 

@@ -255,6 +255,16 @@ impl Server {
         child.wait().expect("wait for the server");
     }
 
+    /// A crash damages nothing: every record that was ever complete on the device still is, and
+    /// every footer says what the records say.
+    #[track_caller]
+    pub fn assert_media_whole(&self) {
+        let mut inspect = Command::new(env!("CARGO_BIN_EXE_lavik-inspect"));
+        let output = inspect.arg("--verify").arg(self.data_file()).output();
+        let output = output.expect("run lavik-inspect");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+
     pub fn set_threads(&mut self, threads: usize) {
         self.launch.threads = threads;
     }
