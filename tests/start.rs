@@ -1,11 +1,14 @@
 //! Starts that fail: one line that names the cause, exit code 1, and no file that was not there
 //! before.
 
+use std::fs::File;
 use std::net::TcpListener;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 mod support;
 
+use support::client::Value;
 use support::server::{Launch, Server};
 
 /// The line that a start ends with.
@@ -106,4 +109,56 @@ fn a_lost_terminal_does_not_stop_the_server() {
     std::thread::sleep(std::time::Duration::from_millis(200));
     server.assert_running();
     assert_eq!(server.client().run("PING").text(), "PONG");
+}
+
+fn flip(path: &Path, offset: u64) {
+    let file = File::options().read(true).write(true).open(path).expect("open");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).expect("read");
+    file.write_all_at(&[!byte[0]], offset).expect("write");
+}
+
+/// A set is given a second file: not while it would not start itself, and then for good.
+#[test]
+fn a_new_file_joins_a_set_that_is_whole() {
+    let mut server = Launch::new("start-join").threads(2).data_size("100mb").start();
+    let mut client = server.client();
+    for i in 0..100 {
+        client.call(&[b"SET".as_slice(), format!("key{i}").as_bytes(), &[b'v'; 100_000]]);
+    }
+    server.stop();
+    let first = server.data_file();
+    let second = first.with_file_name("second");
+    server.add_flag("--data-file");
+    server.add_flag(second.to_str().expect("UTF-8"));
+
+    flip(&first, (11 << 23) + 20);
+    let text = server.refusal();
+    assert!(text.contains("the segment header at offset 92274688 is damaged"), "{text}");
+    assert_absent(&second);
+    flip(&first, (11 << 23) + 20);
+
+    server.start();
+    let log = std::fs::read_to_string(server.dir().join("logs/lavik.log")).expect("the log");
+    let line = format!("{} was empty and has joined the set", second.display());
+    assert!(log.contains(&line), "{log}");
+    let mut client = server.client();
+    assert_eq!(client.run("DBSIZE"), Value::Int(100));
+    // More than the first file has room for.
+    for i in 0..300 {
+        let key = format!("more{}", i % 90);
+        let set = client.call(&[b"SET".as_slice(), key.as_bytes(), &[b'w'; 1_000_000]]);
+        assert_eq!(set, Value::Simple(b"OK".to_vec()), "{i}");
+    }
+    server.kill();
+    server.start();
+    let mut client = server.client();
+    assert_eq!(client.run("GET key99").bytes(), [b'v'; 100_000]);
+    assert_eq!(client.run("GET more7").bytes(), [b'w'; 1_000_000]);
+    server.stop();
+    std::fs::rename(&second, second.with_extension("away")).expect("rename");
+    let text = server.refusal();
+    assert!(text.contains("member 2 of the 2 devices of the set is missing"), "{text}");
+    assert!(text.contains("is empty and cannot stand in for it"), "{text}");
+    assert_absent(&second);
 }

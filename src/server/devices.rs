@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
@@ -16,6 +16,7 @@ use crate::disk::uring::{BlockingDisk, Device};
 use crate::disk::{Disk, Geometry};
 use crate::mem::BufPool;
 use crate::shard::open::{OpenOptions as SetOptions, Opened, open as open_set};
+use crate::shard::superblock::BLANK_BYTES;
 
 /// Read buffers while the set is opened, in bytes.
 const OPEN_BUFFER_BYTES: usize = 16 << 20;
@@ -75,7 +76,8 @@ fn open_files(config: &Config, options: SetOptions) -> Result<(Devices, Opened),
     refuse_repeated(&paths)?;
     let mut created = Vec::new();
     open_all(config, options, &paths, &mut created).inspect_err(|_| {
-        for path in &created {
+        // One that has got as far as a superblock may be a member that the set cannot do without.
+        for path in created.iter().filter(|path| is_blank(path)) {
             let _ = std::fs::remove_file(path);
         }
     })
@@ -88,12 +90,23 @@ fn path_of(device: DataFile) -> Result<PathBuf, String> {
     }
 }
 
-/// One file under two names would be locked against itself.
+/// Whether a file has neither a superblock nor a part of one.
+fn is_blank(path: &Path) -> bool {
+    let mut start = vec![0; BLANK_BYTES];
+    let read = File::open(path).and_then(|file| file.read_exact_at(&mut start, 0));
+    read.is_ok() && start.iter().all(|&byte| byte == 0)
+}
+
+/// One file or device under two names would be locked against itself, or be two members.
 fn refuse_repeated(paths: &[PathBuf]) -> Result<(), String> {
     let mut seen = HashMap::new();
     for path in paths {
         let Ok(metadata) = path.metadata() else { continue };
-        if let Some(other) = seen.insert((metadata.dev(), metadata.ino()), path) {
+        let identity = match metadata.file_type().is_block_device() {
+            true => (None, metadata.rdev()),
+            false => (Some(metadata.dev()), metadata.ino()),
+        };
+        if let Some(other) = seen.insert(identity, path) {
             return Err(format!(
                 "{} and {} are the same file; give it once",
                 other.display(),
@@ -139,7 +152,11 @@ fn open_patiently(path: &Path) -> io::Result<Device> {
 
 fn assemble(disk: &mut impl Disk, options: SetOptions) -> Result<Opened, String> {
     let pool = BufPool::new(OPEN_BUFFER_BYTES, u16::MAX).map_err(|error| error.to_string())?;
-    let mut failed = None;
+    // Asked before anything is written.
+    let mut failed = getrandom::fill(&mut [0; 32]).err();
+    if let Some(error) = failed {
+        return Err(format!("no random numbers: {error}"));
+    }
     let mut random = |bytes: &mut [u8]| failed = getrandom::fill(bytes).err().or(failed);
     let opened = open_set(disk, &pool, options, &mut random);
     match failed {

@@ -2,9 +2,11 @@
 
 use crate::disk::{Disk, Geometry, Io, Op};
 use crate::limits::{DATABASES, SECTOR_SIZE_MAX, SEGMENT_SIZE_BYTES};
-use crate::mem::LogBuf;
+use crate::mem::{BufPool, LogBuf};
 use crate::shard::index::HashSeed;
-use crate::shard::open::{DEPTH, check, drive, flush_all, write_generation, write_superblocks};
+use crate::shard::open::{
+    DEPTH, check, drive, flush_all, read_headers, set_info, write_generation, write_superblocks,
+};
 use crate::shard::open_error::OpenError;
 use crate::shard::record::Lsn;
 use crate::shard::segment::{Epoch, Header, SetId, State};
@@ -13,6 +15,7 @@ use crate::shard::superblock::{Member, SetState, Superblocks};
 /// Writes a FREE header to every segment of every device, then the superblocks.
 pub(super) fn format(
     disk: &mut impl Disk,
+    pool: &BufPool,
     geometry: &[Geometry],
     random: &mut dyn FnMut(&mut [u8]),
 ) -> Result<Superblocks, OpenError> {
@@ -34,7 +37,7 @@ pub(super) fn format(
     };
     let mut superblocks = Superblocks { state, disks: Vec::new(), newest: Vec::new() };
     let devices: Vec<u16> = (0..geometry.len() as u16).collect();
-    add_members(disk, geometry, &mut superblocks, &devices, random)?;
+    add_members(disk, pool, geometry, &mut superblocks, &devices, random)?;
     write_superblocks(disk, geometry, &mut superblocks)?;
     Ok(superblocks)
 }
@@ -45,6 +48,7 @@ pub(super) fn format(
 /// run 0. From then on all members have to be there.
 pub(super) fn extend(
     disk: &mut impl Disk,
+    pool: &BufPool,
     geometry: &[Geometry],
     superblocks: &mut Superblocks,
     joining: &[u16],
@@ -52,7 +56,7 @@ pub(super) fn extend(
 ) -> Result<(), OpenError> {
     let before: Vec<usize> = (0..superblocks.disks.len()).collect();
     let (run, generation) = (superblocks.state.run, superblocks.state.generation);
-    add_members(disk, geometry, superblocks, joining, random)?;
+    add_members(disk, pool, geometry, superblocks, joining, random)?;
     let new: Vec<usize> = (before.len()..superblocks.disks.len()).collect();
     superblocks.state.run = 0;
     superblocks.state.generation = generation - 1;
@@ -64,9 +68,11 @@ pub(super) fn extend(
     write_generation(disk, geometry, superblocks, &before)
 }
 
-/// Gives devices their places at the end of the set and frees all of their segments.
+/// Gives devices their places at the end of the set and frees all of their segments. Then all
+/// headers are read: no superblock is written while a member could not be opened anyway.
 fn add_members(
     disk: &mut impl Disk,
+    pool: &BufPool,
     geometry: &[Geometry],
     superblocks: &mut Superblocks,
     devices: &[u16],
@@ -85,7 +91,16 @@ fn add_members(
     for member in first..superblocks.disks.len() {
         write_free_headers(disk, geometry, superblocks, member)?;
     }
-    Ok(())
+    let mut info = set_info(superblocks, geometry, 1, true);
+    info.run += 1;
+    let new: Vec<&str> = devices.iter().map(|&i| &*geometry[usize::from(i)].name).collect();
+    match read_headers(disk, pool, &info, false, &mut Vec::new()) {
+        // One device under two names.
+        Err(OpenError::Header { name, .. }) if new.contains(&&*name) => {
+            Err(OpenError::Lost { name })
+        }
+        outcome => outcome.map(|_| ()),
+    }
 }
 
 fn write_free_headers(

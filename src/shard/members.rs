@@ -3,7 +3,7 @@
 use crate::disk::Geometry;
 use crate::limits::SEGMENT_SIZE_BYTES;
 use crate::shard::open_error::OpenError;
-use crate::shard::superblock::{Superblock, Superblocks};
+use crate::shard::superblock::{COPIES_AT, Superblock, Superblocks};
 
 /// What a device turned out to be: its newest superblock and which copy that is, or blank.
 pub(super) type FoundCopy = Option<(Superblock, usize)>;
@@ -17,6 +17,10 @@ pub(super) struct Assembly {
     pub joining: Vec<u16>,
 }
 
+/// Generations that a format writes. Later ones of a device with run 0 say that it was added to a
+/// set, which may have it as a member.
+const FORMAT_GENERATIONS: u64 = COPIES_AT.len() as u64;
+
 /// Whether nothing was ever stored: all devices are blank, or left over from a format that did
 /// not finish. The set was not opened then, and all of it is here.
 pub(super) fn is_unused(found: &[FoundCopy]) -> bool {
@@ -24,7 +28,8 @@ pub(super) fn is_unused(found: &[FoundCopy]) -> bool {
     let Some(first) = copies().next() else { return true };
     copies().all(|copy| {
         let state = &copy.state;
-        state.set == first.state.set && state.run == 0 && state.members.len() <= found.len()
+        let unopened = state.run == 0 && state.generation <= FORMAT_GENERATIONS;
+        unopened && state.set == first.state.set && state.members.len() <= found.len()
     })
 }
 

@@ -17,7 +17,7 @@ use crate::shard::plan::Plan;
 use crate::shard::record::Lsn;
 use crate::shard::segment::{Epoch, Header, RUN_MAX, SEGMENT_UNITS, State};
 use crate::shard::superblock::{
-    BLANK_BYTES, COPIES_AT, Invalid, SUPERBLOCK_BYTES, Superblock, Superblocks,
+    BLANK_BYTES, COPIES_AT, Invalid, MAGIC, SUPERBLOCK_BYTES, Superblock, Superblocks,
 };
 use crate::shard::table::{Device, Segments, SetInfo};
 
@@ -61,19 +61,21 @@ pub fn open(
 ) -> Result<Opened, OpenError> {
     let geometry = disk.geometry().to_vec();
     check_sizes(&geometry, options.cores)?;
+    // What a killed start has written is read below and relied upon.
+    flush_all(disk, &geometry)?;
     let mut warnings = Vec::new();
     let mut found = Vec::new();
     for (device, geometry) in geometry.iter().enumerate() {
-        found.push(read_superblock(disk, pool, device, geometry, &mut warnings)?);
+        found.push(read_superblock(disk, pool, device, geometry, options.salvage, &mut warnings)?);
     }
     let fresh = is_unused(&found);
     let mut joined = Vec::new();
     let mut superblocks = if fresh {
-        format(disk, &geometry, random)?
+        format(disk, pool, &geometry, random)?
     } else {
         let assembly = assemble(&geometry, &found, options.salvage, &mut warnings)?;
         joined.extend(assembly.joining.iter().map(|&i| geometry[usize::from(i)].name.clone()));
-        complete(disk, &geometry, assembly, random)?
+        complete(disk, pool, &geometry, assembly, random)?
     };
     superblocks.state.run += 1;
     write_superblocks(disk, &geometry, &mut superblocks)?;
@@ -124,6 +126,7 @@ fn read_superblock(
     pool: &BufPool,
     device: usize,
     geometry: &Geometry,
+    salvage: bool,
     warnings: &mut Vec<String>,
 ) -> Result<FoundCopy, OpenError> {
     let name = || geometry.name.clone();
@@ -140,17 +143,32 @@ fn read_superblock(
     let copy = |at: u64| Superblock::decode(&buf[at as usize..at as usize + SUPERBLOCK_BYTES]);
     let copies = COPIES_AT.map(copy);
     let blank = buf[..BLANK_BYTES].iter().all(|&byte| byte == 0);
-    match copies {
-        [Ok(a), Ok(b)] if a.state.generation >= b.state.generation => Ok(Some((a, 0))),
-        [Ok(_), Ok(b)] => Ok(Some((b, 1))),
+    match &copies {
+        [Ok(a), Ok(b)] if a.state.generation >= b.state.generation => Ok(Some((a.clone(), 0))),
+        [Ok(_), Ok(b)] => Ok(Some((b.clone(), 1))),
         [Err(_), Err(_)] if blank => Ok(None),
-        [Err(a), Err(b)] => {
-            let cut_short =
-                is_torn(&buf[..BLANK_BYTES]) && holds_nothing(disk, pool, device, geometry)?;
-            if cut_short { Ok(None) } else { Err(refusal(name(), a, b)) }
+        [Err(Invalid::Version(version)), _] | [_, Err(Invalid::Version(version))] => {
+            Err(OpenError::Version { name: name(), version: *version })
         }
-        [Ok(good), Err(_)] => Ok(Some(one_left(good, 0, name(), warnings))),
-        [Err(_), Ok(good)] => Ok(Some(one_left(good, 1, name(), warnings))),
+        [Err(a), Err(b)] => {
+            let torn = is_torn(&buf[..BLANK_BYTES]);
+            let cut_short = torn && holds_nothing(disk, pool, device, geometry)?;
+            if cut_short { Ok(None) } else { Err(refusal(name(), *a, *b)) }
+        }
+        [Ok(good), Err(_)] | [Err(_), Ok(good)] => {
+            let which = usize::from(copies[0].is_err());
+            let offset = COPIES_AT[1 - which];
+            // Ours begins like one, whatever else happened to it.
+            let lost = &buf[offset as usize..][..SUPERBLOCK_BYTES];
+            if !salvage && !lost.starts_with(MAGIC) && !Superblock::is_torn(lost) {
+                return Err(OpenError::Overwritten { name: name(), offset });
+            }
+            warnings.push(format!(
+                "{}: the superblock at offset {offset} was damaged and is replaced",
+                geometry.name
+            ));
+            Ok(Some((good.clone(), which)))
+        }
     }
 }
 
@@ -197,23 +215,8 @@ fn holds_nothing(
     Ok(untouched == segments - 1)
 }
 
-/// Every change is written to both copies, so either one will do.
-fn one_left(
-    good: Superblock,
-    which: usize,
-    name: String,
-    warnings: &mut Vec<String>,
-) -> (Superblock, usize) {
-    let at = COPIES_AT[1 - which];
-    warnings.push(format!("{name}: the superblock at offset {at} was damaged and is replaced"));
-    (good, which)
-}
-
 fn refusal(name: String, a: Invalid, b: Invalid) -> OpenError {
     match (a, b) {
-        (Invalid::Version(version), _) | (_, Invalid::Version(version)) => {
-            OpenError::Version { name, version }
-        }
         (Invalid::Damaged, _) | (_, Invalid::Damaged) => OpenError::Damaged { name },
         _ => OpenError::Foreign { name },
     }
@@ -222,6 +225,7 @@ fn refusal(name: String, a: Invalid, b: Invalid) -> OpenError {
 /// Brings a set to where nothing more stands between it and its next run.
 fn complete(
     disk: &mut impl Disk,
+    pool: &BufPool,
     geometry: &[Geometry],
     assembly: Assembly,
     random: &mut dyn FnMut(&mut [u8]),
@@ -236,7 +240,7 @@ fn complete(
         write_generation(disk, geometry, &mut superblocks, &assembly.lagging)?;
     }
     if !assembly.joining.is_empty() {
-        extend(disk, geometry, &mut superblocks, &assembly.joining, random)?;
+        extend(disk, pool, geometry, &mut superblocks, &assembly.joining, random)?;
     }
     Ok(superblocks)
 }
@@ -269,7 +273,7 @@ pub(super) fn write_generation(
     flush_all(disk, geometry)
 }
 
-fn set_info(
+pub(super) fn set_info(
     superblocks: &Superblocks,
     geometry: &[Geometry],
     cores: u16,
@@ -296,7 +300,7 @@ fn set_info(
 }
 
 /// Headers of all segments that have a good one, by number in the set.
-fn read_headers(
+pub(super) fn read_headers(
     disk: &mut impl Disk,
     pool: &BufPool,
     info: &SetInfo,

@@ -31,6 +31,8 @@ pub enum OpenError {
     WornOut { runs: u32 },
     Missing { member: usize, members: usize, present: String, blank: Option<String> },
     BlankInSalvage { name: String },
+    Lost { name: String },
+    Overwritten { name: String, offset: u64 },
     Header { name: String, offset: u64, why: String },
     Device { name: String, what: &'static str, errno: Errno },
     Memory(io::Error),
@@ -96,6 +98,10 @@ impl std::fmt::Display for OpenError {
             Self::BlankInSalvage { name } => {
                 write!(f, "{name} is empty; nothing is added to a set that is being salvaged")
             }
+            Self::Lost { name } => {
+                write!(f, "{name} lacks what was written to it; is it given under two names?")
+            }
+            Self::Overwritten { name, offset } => write_overwritten(f, name, *offset),
             Self::Header { name, offset, why } => {
                 write!(f, "{name}: the segment header at offset {offset} is damaged: {why}")
             }
@@ -124,4 +130,12 @@ fn write_missing(
         Some(name) => write!(f, "; {name} is empty and cannot stand in for it"),
         None => Ok(()),
     }
+}
+
+fn write_overwritten(f: &mut std::fmt::Formatter<'_>, name: &str, offset: u64) -> std::fmt::Result {
+    write!(
+        f,
+        "{name}: something else was written over the superblock at offset {offset}; if the device \
+         is ours alone, --recover=salvage replaces it by the other one"
+    )
 }

@@ -22,7 +22,7 @@ pub const BLANK_BYTES: usize = (1 << 20) + 8192;
 /// Version of the format of a set.
 pub const VERSION: u16 = 1;
 
-const MAGIC: &[u8; 8] = b"LAVIKSET";
+pub(super) const MAGIC: &[u8; 8] = b"LAVIKSET";
 const DATABASES_AT: usize = 64;
 const HORIZONS_AT: usize = DATABASES_AT + DATABASES;
 const MEMBERS_AT: usize = HORIZONS_AT + 8 * DATABASES;

@@ -265,6 +265,19 @@ impl Server {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
 
+    /// One more flag for the starts that follow.
+    pub fn add_flag(&mut self, flag: &str) {
+        self.launch.flags.push(flag.into());
+    }
+
+    /// Runs a start that is expected to fail, and returns what it says.
+    #[track_caller]
+    pub fn refusal(&self) -> String {
+        let output = self.launch.output_of_start();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).expect("UTF-8")
+    }
+
     pub fn set_threads(&mut self, threads: usize) {
         self.launch.threads = threads;
     }

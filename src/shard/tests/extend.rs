@@ -5,7 +5,7 @@ use super::{
     Bench, BufPool, Contents, Cut, Geometry, Life, Lsn, Media, Rig, RigOptions, SimDisk, SimRandom,
     StartError, geometry, options, start, start_in,
 };
-use crate::disk::{Counts, Disk, Done, Io};
+use crate::disk::{Counts, Disk, Done, Errno, Io};
 use crate::shard::open::{OpenOptions, open};
 use crate::shard::table::Tier;
 use crate::testing::disk::SimPort;
@@ -71,6 +71,46 @@ impl Disk for Recorder {
     }
 }
 
+/// A port of a process that is killed: from some completion on nothing succeeds, so the start that
+/// uses it writes no further. What was written before may be in a volatile cache.
+struct Killed {
+    port: SimPort,
+    left: u32,
+}
+
+impl Disk for Killed {
+    fn submit(&mut self, io: Io) -> Result<(), Io> {
+        self.port.submit(io)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Done>) {
+        let before = done.len();
+        self.port.poll(done);
+        for done in &mut done[before..] {
+            match self.left.checked_sub(1) {
+                Some(left) => self.left = left,
+                None => done.result = Err(Errno(libc::EIO)),
+            }
+        }
+    }
+
+    fn geometry(&self) -> &[Geometry] {
+        self.port.geometry()
+    }
+
+    fn in_flight(&self) -> usize {
+        self.port.in_flight()
+    }
+
+    fn is_busy(&self) -> bool {
+        self.port.is_busy()
+    }
+
+    fn counts(&self) -> Counts {
+        self.port.counts()
+    }
+}
+
 /// What a power cut at each step of a start would leave.
 fn images_of_start(
     geometry: &[Geometry],
@@ -79,7 +119,11 @@ fn images_of_start(
     random: &mut SimRandom,
 ) -> Vec<Image> {
     let disk = SimDisk::with_media(geometry, image.clone(), random.draw());
-    let mut recorder = Recorder::new(&disk, random.draw());
+    images_of_start_on(&disk, pool, random)
+}
+
+fn images_of_start_on(disk: &SimDisk, pool: &BufPool, random: &mut SimRandom) -> Vec<Image> {
+    let mut recorder = Recorder::new(disk, random.draw());
     let open_options = OpenOptions { cores: 1, salvage: false };
     let mut secret = SimRandom::new(random.draw());
     let opened = open(&mut recorder, pool, open_options, &mut |bytes| secret.fill(bytes));
@@ -278,5 +322,103 @@ fn power_cuts_in_start_after_start_leave_no_member_behind() {
         }
         let disk = SimDisk::with_media(&two, image, 8);
         assert!(start_in(&disk, options(1), &pool).contents() == contents);
+    }
+}
+
+/// What the first start has written is in the devices' caches only when the second one reads it.
+#[test]
+fn a_power_cut_in_the_start_after_a_killed_one_loses_nothing() {
+    let pool = BufPool::new(32 << 20, 0).unwrap();
+    let mut random = SimRandom::new(38);
+    for (old, new) in [(vec![11, 12], None), (vec![11], Some(10)), (vec![11], None)] {
+        let (mut image, contents) = filled(&old);
+        image.extend(new.map(|_| Media::default()));
+        let all: Vec<u64> = old.iter().copied().chain(new).collect();
+        let all = geometry(&all, 512, true);
+        let mut killed = 0;
+        for left in 0..80 {
+            let disk = SimDisk::with_media(&all, image.clone(), random.draw());
+            let mut port = Killed { port: disk.port(), left };
+            let open_options = OpenOptions { cores: 1, salvage: false };
+            let mut secret = SimRandom::new(random.draw());
+            let first = open(&mut port, &pool, open_options, &mut |bytes| secret.fill(bytes));
+            killed += u32::from(first.is_err());
+            let images = images_of_start_on(&disk, &pool, &mut random);
+            for image in images.iter().skip(random.below(5)).step_by(5) {
+                let disk = SimDisk::with_media(&all, image.clone(), 9);
+                assert!(start_in(&disk, options(1), &pool).contents() == contents);
+            }
+        }
+        assert!(killed > 10, "{killed}");
+    }
+}
+
+/// Between its last two steps an extension has left the new member with run 0. It is no leftover of
+/// a format, even next to a blank device in place of the other.
+#[test]
+fn a_new_member_is_not_formatted_over() {
+    let two = geometry(&[11, 12], 512, false);
+    let (mut image, contents) = filled(&[11]);
+    image.push(Media::default());
+    let pool = BufPool::new(32 << 20, 0).unwrap();
+    let mut random = SimRandom::new(39);
+    let mut seen = 0;
+    for image in images_of_start(&two, &image, &pool, &mut random) {
+        let without = SimDisk::with_media(&two, vec![Media::default(), image[1].clone()], 1);
+        let Err(StartError::Open(error)) = Rig::start_in(&without, options(1), &pool) else {
+            // Blank, or on its way into a set that does not know it and can do without.
+            let alone = SimDisk::with_media(&two[..1], image[..1].to_vec(), 2);
+            assert!(start_in(&alone, options(1), &pool).contents() == contents);
+            continue;
+        };
+        assert_eq!(without.written_bytes(), 0, "{error}");
+        let disk = SimDisk::with_media(&two, image, 2);
+        let mut rig = start_in(&disk, options(1), &pool);
+        assert!(rig.contents() == contents);
+        seen += u32::from(rig.joined.is_empty());
+    }
+    assert!(seen > 0);
+}
+
+/// Nothing is added to a set that would not start without it.
+#[test]
+fn a_damaged_set_is_not_extended() {
+    let (image, _) = filled(&[12]);
+    let alone = SimDisk::with_media(&geometry(&[12], 512, true), image, 1);
+    alone.poke(0, (5 << 23) + 20, &[0xee; 2]);
+    let text = refusal(&alone);
+    assert_eq!(
+        text,
+        "sim0: the segment header at offset 41943040 is damaged: its checksum is wrong"
+    );
+    let mut image = alone.media();
+    image.push(Media::default());
+    let both = SimDisk::with_media(&geometry(&[12, 12], 512, true), image, 2);
+    assert_eq!(refusal(&both), text);
+    // The old one is as it was, and the new one still blank.
+    let media = both.media();
+    let alone = SimDisk::with_media(&geometry(&[12], 512, true), media[..1].to_vec(), 3);
+    let salvaged = Rig::start(&alone, RigOptions { salvage: true, ..options(1) });
+    assert!(salvaged.is_ok_and(|rig| rig.segments.usage().segments == 11));
+}
+
+/// Somebody has made a file system, or swap, on a device whose other superblock is whole.
+#[test]
+fn what_was_written_over_one_superblock_is_not_replaced_unasked() {
+    for (at, other) in [(0, 1_usize), (1 << 20, 0)] {
+        let (image, contents) = filled(&[12]);
+        let disk = SimDisk::with_media(&geometry(&[12], 512, true), image, 1);
+        disk.poke(0, at, b"not ours");
+        assert_eq!(
+            refusal(&disk),
+            format!(
+                "sim0: something else was written over the superblock at offset {at}; if the \
+                 device is ours alone, --recover=salvage replaces it by the other one"
+            )
+        );
+        assert_eq!((disk.written_bytes(), disk.peek(0, at, 8)), (0, b"not ours".to_vec()));
+        let salvaged = Rig::start(&disk, RigOptions { salvage: true, ..options(1) });
+        let mut salvaged = salvaged.unwrap_or_else(|_| panic!("no start, copy {other}"));
+        assert!(salvaged.contents() == contents);
     }
 }
