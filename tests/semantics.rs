@@ -363,7 +363,7 @@ fn fences_hold_their_connection_and_nobody_else() {
     // At once where nothing is asked; never by a replica.
     assert_eq!(other.run("WAIT 0 0"), Value::Int(0));
     assert_eq!(other.run("WAITAOF 0 0 0"), pair(0, 0));
-    assert_eq!(other.run("WAITAOF 1 1 50"), pair(1, 0));
+    assert_eq!(other.run("WAITAOF 1 1 1500"), pair(1, 0));
     assert_eq!(other.run("WAITAOF 0 1 1"), pair(0, 0));
 
     // Those that would wait for ever neither keep anybody else nor the end of the server.
@@ -374,4 +374,47 @@ fn fences_hold_their_connection_and_nobody_else() {
     assert_eq!(other.run("SET c 2"), ok());
     server.stop();
     forever.iter_mut().for_each(|client| assert_eq!(client.receive(), Value::Int(0)));
+}
+
+/// A held connection is neither idle, nor kept for ever when its client has gone while it was
+/// paused with a long pipeline behind the fence.
+#[test]
+fn held_connections_end_with_their_clients() {
+    let server = Launch::new("semantics-held").threads(2).flag("--maxmemory-clients").flag("32mb");
+    let server = server.start();
+    let mut held = server.client();
+    assert_eq!(held.run("CONFIG SET idle-timeout 1000"), ok());
+    assert_eq!(held.run("WAIT 1 3500"), Value::Int(0));
+    assert_eq!(held.run("CONFIG SET idle-timeout 0"), ok());
+    let mut other = server.client();
+
+    let mut gone = server.client();
+    gone.stream().set_write_timeout(Some(Duration::from_millis(500))).expect("a timeout");
+    // Closing with a reply unread resets the connection: a FIN would wait behind the pipeline.
+    gone.send(b"PING\r\nWAIT 1 0\r\n");
+    let set = [b"SET k ".as_slice(), &[b'v'; 60_000], b"\r\n"].concat();
+    let sent = (0..5000).take_while(|_| gone.try_send(&set).is_ok()).count();
+    assert!(sent < 5000, "it was paused");
+    drop(gone);
+    wait_until("the connection ends", LIMIT, || {
+        other.run("INFO clients").text().contains("connected_clients:2\r\n")
+    });
+    drop(held);
+}
+
+/// As soon as CONFIG SET has answered, whatever core a new connection comes to.
+#[test]
+fn a_password_counts_for_every_later_connection() {
+    let server = Launch::new("semantics-password").threads(3).start();
+    for round in 0..10 {
+        let mut client = server.client();
+        let password = format!("secret{round}");
+        assert_eq!(client.call(&["CONFIG", "SET", "requirepass", &password]), ok());
+        for _ in 0..6 {
+            let reply = server.client().run("GET k");
+            assert_eq!(reply, Value::Error(b"NOAUTH Authentication required.".to_vec()));
+        }
+        assert_eq!(client.run("CONFIG SET requirepass ''"), ok());
+        wait_until("the password is gone", LIMIT, || server.client().run("GET k").is_null());
+    }
 }

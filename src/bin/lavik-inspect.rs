@@ -165,7 +165,10 @@ impl Device {
                 Err(Invalid::Damaged) => self.damaged(format!("superblock at {at}: checksum")),
             }
         }
-        let Some(superblock) = newest else { return Ok(()) };
+        let Some(superblock) = newest else {
+            self.damaged("no superblock: it is no member of a set");
+            return Ok(());
+        };
         self.show_set(&superblock);
         self.segments(&superblock, args)
     }

@@ -25,6 +25,8 @@ impl<N: Net, D: Disk> Core<N, D> {
     }
 
     pub(super) fn adopt(&mut self, fd: OwnedFd) {
+        // A password that was set before the connection was made counts for it.
+        self.follow_settings();
         let clients: i64 = self.server.stats.iter().map(|core| core.clients.get()).sum();
         if clients >= i64::from(self.settings.maxclients) || self.stopping != Stopping::No {
             self.stats.connections_rejected.add(1);

@@ -42,6 +42,11 @@ impl Fences {
     pub fn due_ns(&self) -> Option<u64> {
         (!self.held.is_empty()).then_some(self.due_ns)
     }
+
+    /// Whether a connection is held: its silence is ours.
+    pub fn hold(&self, socket: SocketId) -> bool {
+        self.held.iter().any(|held| held.origin.conn == socket)
+    }
 }
 
 impl<N: Net, D: Disk> Core<N, D> {
@@ -89,12 +94,25 @@ impl<N: Net, D: Disk> Core<N, D> {
                 let mut bytes = self.spare();
                 fence.reply(synced, &mut Reply::new(&mut bytes, Default::default()));
                 self.reply(held.origin, bytes);
+                if let Some(conn) = self.conns.get_mut(held.origin.conn) {
+                    conn.session.last_active_ms = self.now.unix_ms;
+                }
             }
-            let gone = self.conns.get(held.origin.conn).is_none();
             due_ns = held.until_ns.map_or(due_ns, |until_ns| due_ns.min(until_ns));
-            !over && !gone
+            !over && !self.is_gone(held.origin.conn)
         });
         self.fences.held = held;
         self.fences.due_ns = due_ns;
+    }
+
+    /// Ends a held connection whose peer has gone. Nothing is received on a paused one, so it would
+    /// never be heard of.
+    fn is_gone(&mut self, socket: SocketId) -> bool {
+        let Some(conn) = self.conns.get(socket) else { return true };
+        let gone = conn.paused && self.net.has_hung_up(socket);
+        if gone {
+            self.close(socket);
+        }
+        gone
     }
 }

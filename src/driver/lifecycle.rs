@@ -160,15 +160,7 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// Phase 5, the rare part: settings, statistics, expiry, stopping.
     pub(super) fn maintain_self(&mut self) {
-        let generation = self.server.config.generation();
-        if generation != self.generation {
-            self.generation = generation;
-            self.settings = self.server.config.snapshot();
-            self.shares = Shares::new(&self.settings, self.cores);
-            self.shard.set_flush(self.settings.flush_max_ms, self.settings.flush_size_bytes);
-            self.shard.set_defrag(defrag_options(&self.settings));
-            self.net.set_keepalive(self.settings.tcp_keepalive_s);
-        }
+        self.follow_settings();
         self.loading = self.is_loading();
         if !self.loading && self.now.mono_ns >= self.next_expiry_ns {
             self.next_expiry_ns = self.now.mono_ns + EXPIRY_INTERVAL_NS;
@@ -178,6 +170,19 @@ impl<N: Net, D: Disk> Core<N, D> {
         }
         if self.shared.stop.load(Ordering::Relaxed) {
             self.stop_step();
+        }
+    }
+
+    /// Takes over settings that have changed.
+    pub(super) fn follow_settings(&mut self) {
+        let generation = self.server.config.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            self.settings = self.server.config.snapshot();
+            self.shares = Shares::new(&self.settings, self.cores);
+            self.shard.set_flush(self.settings.flush_max_ms, self.settings.flush_size_bytes);
+            self.shard.set_defrag(defrag_options(&self.settings));
+            self.net.set_keepalive(self.settings.tcp_keepalive_s);
         }
     }
 
@@ -248,7 +253,9 @@ impl<N: Net, D: Disk> Core<N, D> {
             return;
         }
         let since_ms = self.now.unix_ms.saturating_sub(limit_ms);
-        let idle = self.conns.iter().filter(|(_, conn)| conn.session.last_active_ms < since_ms);
+        let idle = self.conns.iter().filter(|(socket, conn)| {
+            conn.session.last_active_ms < since_ms && !self.fences.hold(*socket)
+        });
         let idle: Vec<SocketId> = idle.map(|(socket, _)| socket).collect();
         idle.into_iter().for_each(|socket| self.close(socket));
     }

@@ -327,6 +327,14 @@ impl Net for KernelNet {
         }
     }
 
+    fn has_hung_up(&self, socket: SocketId) -> bool {
+        let Some(slot) = self.sockets.get(socket) else { return true };
+        let mut poll =
+            libc::pollfd { fd: slot.fd.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
+        // SAFETY: one structure that lives over the call, which does not wait.
+        unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
+    }
+
     fn close(&mut self, socket: SocketId) {
         let Some(slot) = self.sockets.get_mut(socket) else { return };
         slot.closing = true;

@@ -69,6 +69,9 @@ pub trait Net {
     /// Stops (or goes on) receiving: back-pressure on this peer. Bytes that are already on
     /// their way may still arrive after a pause.
     fn pause(&mut self, socket: SocketId, paused: bool);
+    /// Whether the connection has ended or the peer has closed its side, as far as the transport
+    /// knows: for connections that are paused, which get no events of that.
+    fn has_hung_up(&self, socket: SocketId) -> bool;
     /// Ends the connection; no event of it follows.
     fn close(&mut self, socket: SocketId);
     /// Period in seconds of the probes of silent peers, for connections adopted from now on;

@@ -222,6 +222,11 @@ impl Net for SimNet {
         self.sockets.remove(socket);
     }
 
+    /// A peer's close is an event even on a paused connection.
+    fn has_hung_up(&self, _socket: SocketId) -> bool {
+        false
+    }
+
     /// Nobody is silent here: a peer is there or it has closed.
     fn set_keepalive(&mut self, _period_s: u32) {}
 
