@@ -65,6 +65,8 @@ pub struct CoreStats {
     pub connections_accepted: Counter,
     pub connections_rejected: Counter,
     pub clients: Gauge,
+    /// Held by WAIT or WAITAOF.
+    pub blocked_clients: Gauge,
     pub net_in_bytes: Counter,
     pub net_out_bytes: Counter,
     pub keyspace_hits: Counter,

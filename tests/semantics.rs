@@ -372,6 +372,9 @@ fn fences_hold_their_connection_and_nobody_else() {
     forever.iter_mut().for_each(|client| assert_eq!(client.receive(), ok()));
     forever.truncate(10);
     assert_eq!(other.run("SET c 2"), ok());
+    wait_until("INFO counts those that are held", LIMIT, || {
+        other.run("INFO clients").text().contains("blocked_clients:10\r\n")
+    });
     server.stop();
     forever.iter_mut().for_each(|client| assert_eq!(client.receive(), Value::Int(0)));
 }

@@ -128,7 +128,7 @@ fn clients(text: &mut Text, facts: &Facts<'_>) {
         ("connected_clients", facts.server.level(|core| &core.clients)),
         ("cluster_connections", 0),
         ("maxclients", facts.server.config.snapshot().maxclients.into()),
-        ("blocked_clients", 0),
+        ("blocked_clients", facts.server.level(|core| &core.blocked_clients)),
         ("tracking_clients", 0),
         ("clients_in_timeout_table", 0),
     ]);

@@ -16,7 +16,7 @@ use super::message::Origin;
 /// How often connections that have gone, and a stop, are looked for.
 const LOOK_NS: u64 = 100_000_000;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FenceId(u64);
 
 #[derive(Debug)]
@@ -31,6 +31,7 @@ struct Held {
 /// The held connections of a core.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
+    /// In the order of their ids.
     held: Vec<Held>,
     next_id: u64,
     /// When the next one has to be looked at.
@@ -38,14 +39,13 @@ pub(crate) struct Fences {
 }
 
 impl Fences {
+    pub fn len(&self) -> usize {
+        self.held.len()
+    }
+
     /// When the core has to be awake for them.
     pub fn due_ns(&self) -> Option<u64> {
         (!self.held.is_empty()).then_some(self.due_ns)
-    }
-
-    /// Whether a connection is held: its silence is ours.
-    pub fn hold(&self, socket: SocketId) -> bool {
-        self.held.iter().any(|held| held.origin.conn == socket)
     }
 }
 
@@ -57,8 +57,9 @@ impl<N: Net, D: Disk> Core<N, D> {
         self.fences.next_id += 1;
         let after = |ms: u64| self.now.mono_ns.saturating_add(ms.saturating_mul(1_000_000));
         let until_ns = fence.timeout_ms.map(after);
+        let look_ns = self.fences.due_ns().unwrap_or(self.now.mono_ns + LOOK_NS);
+        self.fences.due_ns = until_ns.map_or(look_ns, |until_ns| look_ns.min(until_ns));
         self.fences.held.push(Held { id, origin, fence, until_ns, synced: false });
-        self.fences.due_ns = 0;
         if fence.local {
             self.fence_sync(id);
         }
@@ -66,16 +67,29 @@ impl<N: Net, D: Disk> Core<N, D> {
 
     /// What the connection wrote is durable on all cores, or never will be.
     pub(super) fn fence_synced(&mut self, id: FenceId, failed: Option<String>) {
-        let Some(place) = self.fences.held.iter().position(|held| held.id == id) else { return };
-        if let Some(text) = failed {
-            let held = self.fences.held.swap_remove(place);
-            return self.reply_error(held.origin, &text);
+        let held = &mut self.fences.held;
+        let Ok(place) = held.binary_search_by_key(&id, |held| held.id) else { return };
+        held[place].synced = true;
+        if failed.is_none() && held[place].fence.replicas {
+            return;
         }
-        self.fences.held[place].synced = true;
-        self.fences.due_ns = 0;
+        let held = held.remove(place);
+        match failed {
+            Some(text) => self.reply_error(held.origin, &text),
+            None => self.fence_answer(&held),
+        }
     }
 
-    /// Phase 5: answers those that have what they wait for, or no time left.
+    fn fence_answer(&mut self, held: &Held) {
+        let mut bytes = self.spare();
+        held.fence.reply(held.synced, &mut Reply::new(&mut bytes, Default::default()));
+        self.reply(held.origin, bytes);
+        if let Some(conn) = self.conns.get_mut(held.origin.conn) {
+            conn.session.last_active_ms = self.now.unix_ms;
+        }
+    }
+
+    /// Phase 5: answers those that have no time left, and forgets those that have gone.
     pub(super) fn maintain_fences(&mut self) {
         let now_ns = self.now.mono_ns;
         if self.fences.held.is_empty() || now_ns < self.fences.due_ns {
@@ -85,21 +99,15 @@ impl<N: Net, D: Disk> Core<N, D> {
         let mut held = std::mem::take(&mut self.fences.held);
         let mut due_ns = now_ns + LOOK_NS;
         held.retain(|held| {
-            let Held { fence, synced, .. } = *held;
-            let safe = synced || !fence.local;
             let late = held.until_ns.is_some_and(|until_ns| until_ns <= now_ns);
             // A stop writes everything first, and no replica will ever come.
-            let over = late || (safe && (stopping || !fence.replicas));
-            if over {
-                let mut bytes = self.spare();
-                fence.reply(synced, &mut Reply::new(&mut bytes, Default::default()));
-                self.reply(held.origin, bytes);
-                if let Some(conn) = self.conns.get_mut(held.origin.conn) {
-                    conn.session.last_active_ms = self.now.unix_ms;
-                }
+            let safe = held.synced || !held.fence.local;
+            if late || (safe && stopping) {
+                self.fence_answer(held);
+                return false;
             }
             due_ns = held.until_ns.map_or(due_ns, |until_ns| due_ns.min(until_ns));
-            !over && !self.is_gone(held.origin.conn)
+            !self.is_gone(held.origin.conn)
         });
         self.fences.held = held;
         self.fences.due_ns = due_ns;

@@ -189,6 +189,7 @@ impl<N: Net, D: Disk> Core<N, D> {
     /// Phase 5: makes the turn's figures visible to INFO and the metrics endpoint.
     pub(super) fn publish(&mut self) {
         self.index_bytes = self.shard.memory_bytes();
+        self.stats.blocked_clients.set(self.fences.len() as i64);
         let counts = self.disk.counts();
         self.stats.device_reads.set(counts.reads);
         self.stats.device_read_bytes.set(counts.read_bytes);
@@ -253,9 +254,11 @@ impl<N: Net, D: Disk> Core<N, D> {
             return;
         }
         let since_ms = self.now.unix_ms.saturating_sub(limit_ms);
-        let idle = self.conns.iter().filter(|(socket, conn)| {
-            conn.session.last_active_ms < since_ms && !self.fences.hold(*socket)
-        });
+        // Whoever waits for a reply is not silent: we are.
+        let idle = self
+            .conns
+            .iter()
+            .filter(|(_, conn)| conn.session.last_active_ms < since_ms && conn.owes_nothing());
         let idle: Vec<SocketId> = idle.map(|(socket, _)| socket).collect();
         idle.into_iter().for_each(|socket| self.close(socket));
     }
