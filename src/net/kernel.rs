@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use io_uring::types::{BufRingEntry, Fd};
 use io_uring::{opcode, squeue};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 
 use super::{Event, Net, SocketId, Tx};
@@ -329,10 +330,8 @@ impl Net for KernelNet {
 
     fn has_hung_up(&self, socket: SocketId) -> bool {
         let Some(slot) = self.sockets.get(socket) else { return true };
-        let mut poll =
-            libc::pollfd { fd: slot.fd.as_raw_fd(), events: libc::POLLRDHUP, revents: 0 };
-        // SAFETY: one structure that lives over the call, which does not wait.
-        unsafe { libc::poll(&raw mut poll, 1, 0) > 0 }
+        let mut fds = [PollFd::new(&slot.fd, PollFlags::RDHUP)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
     }
 
     fn close(&mut self, socket: SocketId) {
