@@ -1,7 +1,6 @@
 //! `lavik-inspect` on devices of the real server: what it says of whole and of damaged ones.
 
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 
@@ -9,6 +8,7 @@ mod support;
 
 use support::client::Value;
 use support::dir::TestDir;
+use support::flip;
 use support::server::{Launch, Server};
 
 const MIB: u64 = 1 << 20;
@@ -40,13 +40,6 @@ fn filled(name: &str) -> Server {
         assert_eq!(client.run("WAITAOF 1 0 0"), Value::Array(vec![Value::Int(1), Value::Int(0)]));
     }
     server
-}
-
-fn flip(path: &Path, offset: u64) {
-    let file = OpenOptions::new().read(true).write(true).open(path).expect("open");
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, offset).expect("read");
-    file.write_all_at(&[!byte[0]], offset).expect("write");
 }
 
 #[track_caller]

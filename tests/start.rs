@@ -1,14 +1,13 @@
 //! Starts that fail: one line that names the cause, exit code 1, and no file that was not there
 //! before.
 
-use std::fs::File;
 use std::net::TcpListener;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 mod support;
 
 use support::client::Value;
+use support::flip;
 use support::server::{Launch, Server};
 
 /// The line that a start ends with.
@@ -109,13 +108,6 @@ fn a_lost_terminal_does_not_stop_the_server() {
     std::thread::sleep(std::time::Duration::from_millis(200));
     server.assert_running();
     assert_eq!(server.client().run("PING").text(), "PONG");
-}
-
-fn flip(path: &Path, offset: u64) {
-    let file = File::options().read(true).write(true).open(path).expect("open");
-    let mut byte = [0];
-    file.read_exact_at(&mut byte, offset).expect("read");
-    file.write_all_at(&[!byte[0]], offset).expect("write");
 }
 
 /// A set is given a second file: not while it would not start itself, and then for good.

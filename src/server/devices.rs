@@ -153,10 +153,8 @@ fn open_patiently(path: &Path) -> io::Result<Device> {
 fn assemble(disk: &mut impl Disk, options: SetOptions) -> Result<Opened, String> {
     let pool = BufPool::new(OPEN_BUFFER_BYTES, u16::MAX).map_err(|error| error.to_string())?;
     // Asked before anything is written.
-    let mut failed = getrandom::fill(&mut [0; 32]).err();
-    if let Some(error) = failed {
-        return Err(format!("no random numbers: {error}"));
-    }
+    getrandom::fill(&mut [0; 32]).map_err(|error| format!("no random numbers: {error}"))?;
+    let mut failed = None;
     let mut random = |bytes: &mut [u8]| failed = getrandom::fill(bytes).err().or(failed);
     let opened = open_set(disk, &pool, options, &mut random);
     match failed {

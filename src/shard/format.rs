@@ -54,18 +54,18 @@ pub(super) fn extend(
     joining: &[u16],
     random: &mut dyn FnMut(&mut [u8]),
 ) -> Result<(), OpenError> {
-    let before: Vec<usize> = (0..superblocks.disks.len()).collect();
+    let before = superblocks.members();
     let (run, generation) = (superblocks.state.run, superblocks.state.generation);
     add_members(disk, pool, geometry, superblocks, joining, random)?;
-    let new: Vec<usize> = (before.len()..superblocks.disks.len()).collect();
+    let new = before.end..superblocks.members().end;
     superblocks.state.run = 0;
     superblocks.state.generation = generation - 1;
-    write_generation(disk, geometry, superblocks, &new)?;
-    write_generation(disk, geometry, superblocks, &new)?;
+    write_generation(disk, geometry, superblocks, new.clone())?;
+    write_generation(disk, geometry, superblocks, new)?;
     // All of them will have this one and the next.
     superblocks.state.run = run;
     superblocks.state.generation = generation;
-    write_generation(disk, geometry, superblocks, &before)
+    write_generation(disk, geometry, superblocks, before)
 }
 
 /// Gives devices their places at the end of the set and frees all of their segments. Then all
@@ -78,7 +78,7 @@ fn add_members(
     devices: &[u16],
     random: &mut dyn FnMut(&mut [u8]),
 ) -> Result<(), OpenError> {
-    let first = superblocks.disks.len();
+    let first = superblocks.members().end;
     for &device in devices {
         let mut id = [0; 8];
         random(&mut id);
@@ -88,16 +88,16 @@ fn add_members(
         superblocks.disks.push(device);
         superblocks.newest.push(1);
     }
-    for member in first..superblocks.disks.len() {
+    for member in first..superblocks.members().end {
         write_free_headers(disk, geometry, superblocks, member)?;
     }
     let mut info = set_info(superblocks, geometry, 1, true);
     info.run += 1;
     let new: Vec<&str> = devices.iter().map(|&i| &*geometry[usize::from(i)].name).collect();
     match read_headers(disk, pool, &info, false, &mut Vec::new()) {
-        // One device under two names.
-        Err(OpenError::Header { name, .. }) if new.contains(&&*name) => {
-            Err(OpenError::Lost { name })
+        // One device under two names, if its headers are those of another place.
+        Err(OpenError::Header { name, why, .. }) if new.contains(&&*name) => {
+            Err(OpenError::Lost { name, why })
         }
         outcome => outcome.map(|_| ()),
     }

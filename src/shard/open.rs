@@ -237,7 +237,7 @@ fn complete(
     // A second power cut must not leave them two generations behind.
     if !assembly.lagging.is_empty() {
         superblocks.state.generation -= 1;
-        write_generation(disk, geometry, &mut superblocks, &assembly.lagging)?;
+        write_generation(disk, geometry, &mut superblocks, assembly.lagging)?;
     }
     if !assembly.joining.is_empty() {
         extend(disk, pool, geometry, &mut superblocks, &assembly.joining, random)?;
@@ -251,9 +251,8 @@ pub(super) fn write_superblocks(
     geometry: &[Geometry],
     superblocks: &mut Superblocks,
 ) -> Result<(), OpenError> {
-    let all: Vec<usize> = (0..superblocks.disks.len()).collect();
     for _ in COPIES_AT {
-        write_generation(disk, geometry, superblocks, &all)?;
+        write_generation(disk, geometry, superblocks, superblocks.members())?;
     }
     Ok(())
 }
@@ -263,7 +262,7 @@ pub(super) fn write_generation(
     disk: &mut impl Disk,
     geometry: &[Geometry],
     superblocks: &mut Superblocks,
-    members: &[usize],
+    members: impl IntoIterator<Item = usize>,
 ) -> Result<(), OpenError> {
     let mut buf = superblocks.buffer().map_err(OpenError::Memory)?;
     let mut requests = superblocks.next_writes(members, &mut buf);

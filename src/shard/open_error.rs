@@ -31,7 +31,7 @@ pub enum OpenError {
     WornOut { runs: u32 },
     Missing { member: usize, members: usize, present: String, blank: Option<String> },
     BlankInSalvage { name: String },
-    Lost { name: String },
+    Lost { name: String, why: String },
     Overwritten { name: String, offset: u64 },
     Header { name: String, offset: u64, why: String },
     Device { name: String, what: &'static str, errno: Errno },
@@ -98,8 +98,8 @@ impl std::fmt::Display for OpenError {
             Self::BlankInSalvage { name } => {
                 write!(f, "{name} is empty; nothing is added to a set that is being salvaged")
             }
-            Self::Lost { name } => {
-                write!(f, "{name} lacks what was written to it; is it given under two names?")
+            Self::Lost { name, why } => {
+                write!(f, "{name} lost a segment header ({why}); is it given under two names?")
             }
             Self::Overwritten { name, offset } => write_overwritten(f, name, *offset),
             Self::Header { name, offset, why } => {

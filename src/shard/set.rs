@@ -87,7 +87,8 @@ impl SetWriter {
             Phase::Idle if self.copies_behind > 0 && self.buf.reset() => {
                 self.writing = self.changes;
                 self.horizons = self.superblocks.state.horizons;
-                let writes = self.superblocks.next_writes_of_all(&mut self.buf);
+                let all = self.superblocks.members();
+                let writes = self.superblocks.next_writes(all, &mut self.buf);
                 self.phase = Phase::Writing(writes.len());
                 writes.into_iter().for_each(|io| log.submit(disk, io));
             }

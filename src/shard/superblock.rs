@@ -3,6 +3,7 @@
 //! byte table.
 
 use std::io;
+use std::ops::Range;
 
 use crate::disk::{Io, Op};
 use crate::limits::{DATABASES, DEVICES_MAX, SECTOR_SIZE_MAX, SECTOR_SIZE_MIN};
@@ -178,15 +179,18 @@ impl Superblocks {
     }
 
     /// The writes of some members' older copies, with the present state as a new generation.
-    pub fn next_writes(&mut self, members: &[usize], buf: &mut LogBuf) -> Vec<Io> {
+    pub fn next_writes(
+        &mut self,
+        members: impl IntoIterator<Item = usize>,
+        buf: &mut LogBuf,
+    ) -> Vec<Io> {
         self.state.generation += 1;
-        members.iter().map(|&member| self.write(member, buf)).collect()
+        members.into_iter().map(|member| self.write(member, buf)).collect()
     }
 
-    /// The same of all members.
-    pub fn next_writes_of_all(&mut self, buf: &mut LogBuf) -> Vec<Io> {
-        let all: Vec<usize> = (0..self.disks.len()).collect();
-        self.next_writes(&all, buf)
+    /// All members, by number.
+    pub fn members(&self) -> Range<usize> {
+        0..self.disks.len()
     }
 
     fn write(&mut self, member: usize, buf: &mut LogBuf) -> Io {

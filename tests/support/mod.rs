@@ -16,7 +16,18 @@ pub mod rng;
 pub mod server;
 pub mod words;
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
+
+/// Damages one byte of a file; a second time, mends it.
+pub fn flip(path: &Path, offset: u64) {
+    let file = File::options().read(true).write(true).open(path).expect("open");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, offset).expect("read");
+    file.write_all_at(&[!byte[0]], offset).expect("write");
+}
 
 /// Polls `ready` until it holds; panics with `what` after `limit`.
 pub fn wait_until(what: &str, limit: Duration, mut ready: impl FnMut() -> bool) {

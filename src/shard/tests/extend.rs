@@ -6,7 +6,8 @@ use super::{
     StartError, geometry, options, start, start_in,
 };
 use crate::disk::{Counts, Disk, Done, Errno, Io};
-use crate::shard::open::{OpenOptions, open};
+use crate::shard::open::{OpenError, OpenOptions, open};
+use crate::shard::superblock::{COPIES_AT, SUPERBLOCK_BYTES};
 use crate::shard::table::Tier;
 use crate::testing::disk::SimPort;
 
@@ -15,72 +16,51 @@ const CUTS: [Cut; 4] = [Cut::Nothing, Cut::Everything, Cut::Writes, Cut::Sectors
 /// Devices as a power cut leaves them.
 type Image = Vec<Media>;
 
-/// A port that keeps what a power cut would leave after each of its events.
-struct Recorder {
+/// A port that watches a start, and may meddle with it.
+struct Probe {
     disk: SimDisk,
     port: SimPort,
     random: SimRandom,
     events: u64,
-    images: Vec<Image>,
+    /// What a power cut would leave after each event; `None`: not wanted.
+    images: Option<Vec<Image>>,
+    /// Completions that succeed. After them the process is as good as killed: a start writes no
+    /// further. What it has written may be in a volatile cache.
+    left: u32,
+    /// The last device is another name of the one before it.
+    alias: bool,
 }
 
-impl Recorder {
-    fn new(disk: &SimDisk, seed: u64) -> Recorder {
-        let (port, random) = (disk.port(), SimRandom::new(seed));
-        let mut recorder =
-            Recorder { disk: disk.clone(), port, random, events: u64::MAX, images: Vec::new() };
-        recorder.record();
-        recorder
+impl Probe {
+    fn new(disk: &SimDisk) -> Probe {
+        let (port, random) = (disk.port(), SimRandom::new(disk.draw()));
+        let (events, images) = (u64::MAX, None);
+        Probe { disk: disk.clone(), port, random, events, images, left: u32::MAX, alias: false }
     }
 
     fn record(&mut self) {
+        let Some(images) = &mut self.images else { return };
         if self.events != self.disk.events() {
             self.events = self.disk.events();
-            let image = |cut| self.disk.power_cut(cut, &mut self.random);
-            self.images.extend(CUTS.map(image));
+            images.extend(CUTS.map(|cut| self.disk.power_cut(cut, &mut self.random)));
         }
+    }
+
+    fn start(&mut self, pool: &BufPool) -> Result<(), OpenError> {
+        self.record();
+        let mut secret = SimRandom::new(self.disk.draw());
+        let open_options = OpenOptions { cores: 1, salvage: false };
+        open(self, pool, open_options, &mut |bytes| secret.fill(bytes)).map(|_| ())
     }
 }
 
-impl Disk for Recorder {
-    fn submit(&mut self, io: Io) -> Result<(), Io> {
+impl Disk for Probe {
+    fn submit(&mut self, mut io: Io) -> Result<(), Io> {
+        let last = self.geometry().len() as u16 - 1;
+        io.device -= u16::from(self.alias && io.device == last);
         self.port.submit(io)?;
         self.record();
         Ok(())
-    }
-
-    fn poll(&mut self, done: &mut Vec<Done>) {
-        self.port.poll(done);
-        self.record();
-    }
-
-    fn geometry(&self) -> &[Geometry] {
-        self.port.geometry()
-    }
-
-    fn in_flight(&self) -> usize {
-        self.port.in_flight()
-    }
-
-    fn is_busy(&self) -> bool {
-        self.port.is_busy()
-    }
-
-    fn counts(&self) -> Counts {
-        self.port.counts()
-    }
-}
-
-/// A port of a process that is killed: from some completion on nothing succeeds, so the start that
-/// uses it writes no further. What was written before may be in a volatile cache.
-struct Killed {
-    port: SimPort,
-    left: u32,
-}
-
-impl Disk for Killed {
-    fn submit(&mut self, io: Io) -> Result<(), Io> {
-        self.port.submit(io)
     }
 
     fn poll(&mut self, done: &mut Vec<Done>) {
@@ -92,6 +72,7 @@ impl Disk for Killed {
                 None => done.result = Err(Errno(libc::EIO)),
             }
         }
+        self.record();
     }
 
     fn geometry(&self) -> &[Geometry] {
@@ -119,16 +100,13 @@ fn images_of_start(
     random: &mut SimRandom,
 ) -> Vec<Image> {
     let disk = SimDisk::with_media(geometry, image.clone(), random.draw());
-    images_of_start_on(&disk, pool, random)
+    images_of_start_on(&disk, pool)
 }
 
-fn images_of_start_on(disk: &SimDisk, pool: &BufPool, random: &mut SimRandom) -> Vec<Image> {
-    let mut recorder = Recorder::new(disk, random.draw());
-    let open_options = OpenOptions { cores: 1, salvage: false };
-    let mut secret = SimRandom::new(random.draw());
-    let opened = open(&mut recorder, pool, open_options, &mut |bytes| secret.fill(bytes));
-    opened.unwrap_or_else(|error| panic!("{error}"));
-    recorder.images
+fn images_of_start_on(disk: &SimDisk, pool: &BufPool) -> Vec<Image> {
+    let mut probe = Probe { images: Some(Vec::new()), ..Probe::new(disk) };
+    probe.start(pool).unwrap_or_else(|error| panic!("{error}"));
+    probe.images.take().unwrap_or_default()
 }
 
 /// A set with something in it, and what: on devices of so many segments.
@@ -338,12 +316,9 @@ fn a_power_cut_in_the_start_after_a_killed_one_loses_nothing() {
         let mut killed = 0;
         for left in 0..80 {
             let disk = SimDisk::with_media(&all, image.clone(), random.draw());
-            let mut port = Killed { port: disk.port(), left };
-            let open_options = OpenOptions { cores: 1, salvage: false };
-            let mut secret = SimRandom::new(random.draw());
-            let first = open(&mut port, &pool, open_options, &mut |bytes| secret.fill(bytes));
+            let first = Probe { left, ..Probe::new(&disk) }.start(&pool);
             killed += u32::from(first.is_err());
-            let images = images_of_start_on(&disk, &pool, &mut random);
+            let images = images_of_start_on(&disk, &pool);
             for image in images.iter().skip(random.below(5)).step_by(5) {
                 let disk = SimDisk::with_media(&all, image.clone(), 9);
                 assert!(start_in(&disk, options(1), &pool).contents() == contents);
@@ -400,6 +375,50 @@ fn a_damaged_set_is_not_extended() {
     let alone = SimDisk::with_media(&geometry(&[12], 512, true), media[..1].to_vec(), 3);
     let salvaged = Rig::start(&alone, RigOptions { salvage: true, ..options(1) });
     assert!(salvaged.is_ok_and(|rig| rig.segments.usage().segments == 11));
+}
+
+/// Two names of one new device would be two members on the same segments.
+#[test]
+fn a_device_under_two_names_does_not_join() {
+    let (mut image, contents) = filled(&[12]);
+    image.extend([Media::default(), Media::default()]);
+    let three = geometry(&[12, 11, 11], 512, true);
+    let disk = SimDisk::with_media(&three, image, 1);
+    let pool = BufPool::new(32 << 20, 0).unwrap();
+    let refused = Probe { alias: true, ..Probe::new(&disk) }.start(&pool);
+    assert_eq!(
+        refused.map_err(|error| error.to_string()),
+        Err("sim1 lost a segment header (it belongs to another place); is it given under two \
+             names?"
+            .to_string())
+    );
+    // The set is as it was, and the device is as new.
+    let two = SimDisk::with_media(&three[..2], disk.media()[..2].to_vec(), 2);
+    let mut rig = start(&two, options(1));
+    assert_eq!(rig.joined, ["sim1"]);
+    assert!(rig.contents() == contents);
+}
+
+/// A later program has begun to convert the set.
+#[test]
+fn a_copy_of_an_unknown_version_is_not_replaced() {
+    for at in COPIES_AT {
+        let (image, _) = filled(&[12]);
+        let disk = SimDisk::with_media(&geometry(&[12], 512, true), image, 1);
+        let mut copy = disk.peek(0, at, SUPERBLOCK_BYTES);
+        copy[8] = 2;
+        let crc = crc32c::crc32c(&copy[..SUPERBLOCK_BYTES - 4]);
+        copy[SUPERBLOCK_BYTES - 4..].copy_from_slice(&crc.to_le_bytes());
+        for (i, sector) in copy.chunks(512).enumerate() {
+            disk.poke(0, at + 512 * i as u64, sector);
+        }
+        assert_eq!(
+            refusal(&disk),
+            "sim0 has format version 2, which this program does not know; use the program that \
+             wrote it"
+        );
+        assert_eq!(disk.written_bytes(), 0);
+    }
 }
 
 /// Somebody has made a file system, or swap, on a device whose other superblock is whole.
