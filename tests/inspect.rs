@@ -130,6 +130,35 @@ fn an_unsealed_segment_is_whole_up_to_its_end() {
     assert_says(&text, "DAMAGED: segment 2: the record at 512");
 }
 
+/// Recovery leaves out a unit whose end is lost; the records at its start stay on the device.
+#[test]
+fn what_recovery_has_left_out_is_no_damage() {
+    let mut server = filled("inspect-cut");
+    let path = server.data_file();
+    let mut client = server.client();
+    let value = vec![b'u'; 100_000];
+    let unit = [b"MSET".as_slice(), b"u1", b"x", b"u2", &value];
+    assert_eq!(client.call(&unit), Value::Simple(b"OK".to_vec()));
+    assert_eq!(client.run("WAITAOF 1 0 0"), Value::Array(vec![Value::Int(1), Value::Int(0)]));
+    server.kill();
+    let (_, text, _) = inspect(&["--verify", "--segments"], &path);
+    let end = text.lines().find_map(|line| {
+        let ours = line.contains("segment 2: unsealed");
+        ours.then(|| line.rsplit_once(' ').expect("words").1.parse::<u64>().expect("an offset"))
+    });
+    // In the second of the unit's records, which nothing vouches for.
+    flip(&path, 2 * SEGMENT + end.expect("segment 2") - 50_000);
+    server.start();
+    let mut client = server.client();
+    assert!(client.run("GET u1").is_null() && client.run("GET u2").is_null());
+    assert_eq!(client.run("GET second").text(), "v");
+    server.stop();
+    let (code, text, _) = inspect(&["--verify"], &path);
+    assert_eq!(code, 0, "{text}");
+    let sum = text.lines().last().expect("lines").trim();
+    assert!(sum.contains("(2 sealed); 43 values, 1 tombstones"), "{sum}");
+}
+
 #[test]
 fn other_files_and_flags() {
     let dir = TestDir::new("inspect-others");

@@ -259,9 +259,15 @@ impl Server {
     /// every footer says what the records say.
     #[track_caller]
     pub fn assert_media_whole(&self) {
-        let mut inspect = Command::new(env!("CARGO_BIN_EXE_lavik-inspect"));
-        let output = inspect.arg("--verify").arg(self.data_file()).output();
-        let output = output.expect("run lavik-inspect");
+        let inspect = |flags: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_lavik-inspect"));
+            command.args(flags).arg(self.data_file()).output().expect("run lavik-inspect")
+        };
+        // The kernel ends the writes of a killed process in its own time.
+        wait_until("the device is free", START_LIMIT, || {
+            !String::from_utf8_lossy(&inspect(&[]).stdout).contains("in use")
+        });
+        let output = inspect(&["--verify"]);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     }
 
